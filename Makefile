@@ -151,13 +151,14 @@ bench-console: $(TEST) test-tools ## measure the web console in a browser; ARGS=
 	@$(BIN)/python -m bench.console $(ARGS)
 
 tools: ## unpack kubectl into .tools/bin, for the first session
-	@scripts/setup-tools.sh kubectl
+	@REQUIRED=true scripts/setup-tools.sh kubectl
+	@echo 'kubectl is in .tools/bin: export PATH="$(CURDIR)/.tools/bin:$$PATH"'
 
 helm-tools: ## fetch the Helm that apps and virtual clusters are deployed with into .tools/bin, which `make up` looks in; without network, HELM_ARCHIVE=FILE names its archive
-	@scripts/setup-tools.sh helm
+	@REQUIRED=true scripts/setup-tools.sh helm
 
 runner-tools: ## install what `fairlead runner start` needs, as root: podman, and the dev container CLI with Node.js (.tools/bin)
-	@scripts/setup-tools.sh podman devcontainer
+	@REQUIRED=true scripts/setup-tools.sh podman devcontainer
 
 test-tools: ## install the programs that tests use: kubectl in three versions (.tools/bin), PostgreSQL, etcd, wrk, Chromium, the linter and the type checker of the console, podman, the dev container CLI, an OpenID provider, promtool, shells and the newest Python
 	@scripts/setup-tools.sh kubectl kubectl-1.32 kubectl-1.20 postgresql etcd etcdctl faketime wrk chromium axe console podman devcontainer oidc promtool zsh fish workspace python-3.14

@@ -24,14 +24,14 @@
 #   workspace     the image that tests of workspaces use, in .tools/images
 #
 # kubectl, promtool and Python need no root permissions. The others are installed by root only; for other users, the script prints the packages.
-# Tests of a program that is missing are skipped, with a reason. With CI=true, a missing program is an error.
+# Tests of a program that is missing are skipped, with a reason. With CI=true or REQUIRED=true, a missing program is an error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { printf '%s\n' "$*" >&2; }
 have() { command -v "$1" >/dev/null; }
 missing() {
-    if [[ "${CI:-}" == true ]]; then say "error: $*"; exit 1; fi
+    if [[ "${CI:-}" == true || "${REQUIRED:-}" == true ]]; then say "error: $*"; exit 1; fi
     say "note: $*"
 }
 

@@ -2,10 +2,13 @@
 
 It lists what an installation with the drivers of all stores consists of, as the container does: Fairlead, and the
 packages of requirements/runtime.lock with their versions, licenses and dependencies on each other. They are installed
-into an environment of their own, from which cyclonedx-py reads them. The same locks and wheel give the same bytes.
+into an environment of their own, from which cyclonedx-py reads them. The program Helm of the container is a component,
+too, with the version and the digests that deploy/container/fetch_helm.py pins. The same locks and wheel give the same
+bytes.
 """
 
 import argparse
+import ast
 import json
 import subprocess
 import sys
@@ -18,6 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 REQUIREMENTS = ROOT / "requirements"
 TOOLS = ROOT / ".venv" / "sbom"
 PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
+FETCH_HELM = ROOT / "deploy" / "container" / "fetch_helm.py"
+HELM = "helm"
 INSTALL = ("install", "--no-deps", "--no-compile", "--no-warn-script-location", "--root-user-action=ignore")
 
 
@@ -33,6 +38,8 @@ def main() -> None:
         bill = describe(program, install_runtime(Path(folder), wheel))
     # The version is not in pyproject.toml, where cyclonedx-py looks for it.
     bill["metadata"]["component"]["version"] = wheel.name.split("-")[1]
+    bill["components"].append(describe_helm())
+    bill["dependencies"].append({"ref": HELM})
     out.write_text(json.dumps(without_paths(bill), indent=2, sort_keys=True) + "\n")
     print(f"{out}: {len(bill['components'])} components")
 
@@ -63,6 +70,39 @@ def describe(program: Path, python: Path) -> dict[str, Any]:
     text = run(program, "environment", *options, "--pyproject", ROOT / "pyproject.toml", python)
     bill: dict[str, Any] = json.loads(text)
     return bill
+
+
+def describe_helm() -> dict[str, Any]:
+    """The Helm that the container has, and that packages get with `make helm-tools`."""
+    version = read_constant(FETCH_HELM, "VERSION")
+    digests = read_constant(FETCH_HELM, "DIGESTS")
+    archives = [
+        {
+            "type": "distribution",
+            "url": f"https://get.helm.sh/helm-v{version}-linux-{architecture}.tar.gz",
+            "hashes": [{"alg": "SHA-256", "content": digest}],
+        }
+        for architecture, digest in sorted(digests.items())
+    ]
+    return {
+        "bom-ref": HELM,
+        "type": "application",
+        "name": HELM,
+        "version": version,
+        "description": "The program that deploys apps and virtual clusters",
+        "scope": "optional",
+        "licenses": [{"license": {"id": "Apache-2.0"}}],
+        "purl": f"pkg:golang/helm.sh/helm/v{version.partition('.')[0]}@v{version}",
+        "externalReferences": archives,
+    }
+
+
+def read_constant(path: Path, name: str) -> Any:
+    """A constant of a script, which is not run."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and [ast.unparse(each) for each in node.targets] == [name]:
+            return ast.literal_eval(node.value)
+    sys.exit(f"error: {path} has no {name}; adapt {Path(__file__).name}")
 
 
 def without_paths(bill: dict[str, Any]) -> dict[str, Any]:

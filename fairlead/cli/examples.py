@@ -121,6 +121,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fairlead vcluster sleep dev --project demo --for 12h",
     ),
     "vcluster wake": ("fairlead vcluster wake dev --project demo --wait",),
+    "vcluster share": (
+        "fairlead vcluster share dev --project demo --user ada --team web",
+        "fairlead vcluster share dev --project demo --user ada --remove",
+    ),
     "vcluster hold": (
         "fairlead vcluster hold dev --project demo --for 2h",
         "fairlead vcluster hold dev --project demo --release",
@@ -132,6 +136,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fairlead space sleep dev --project demo --for 12h",
     ),
     "space wake": ("fairlead space wake dev --project demo --wait",),
+    "space share": (
+        "fairlead space share dev --project demo --user ada --team web",
+        "fairlead space share dev --project demo --user ada --remove",
+    ),
     "space hold": (
         "fairlead space hold dev --project demo --for 2h",
         "fairlead space hold dev --project demo --release",
@@ -147,6 +155,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "app create": (
         "fairlead app create nginx --chart ingress-nginx --repo https://kubernetes.github.io/ingress-nginx",
         "fairlead app create quota --manifests quota.yaml --recommended-for space --visible-to-all",
+        "fairlead app create seed --script seed.sh --image registry.example.com/tools:1.2 --parameter rows=100",
         "fairlead app create web --chart web --repo https://charts.example.com --values values.yaml --parameter size=1",
     ),
     "app list": ("fairlead app list",),

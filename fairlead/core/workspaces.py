@@ -28,11 +28,21 @@ PROVIDERS: Mapping[str, str] = {"docker": "devcontainer", "podman": "devcontaine
 RUNNER_SELECTOR = "runnerSelector"
 """The option with the labels of the runners that a workspace is scheduled to, as `name=value,name=value`."""
 
+KEEP_CONTAINER = "keepContainer"
+"""The option of an `up` that starts the container that is there, also if the template has changed since."""
+
 ALLOW = "allow"
 """The option that lists the permissions of repositories."""
 SIZE_OPTIONS = frozenset({"memory", "cpus", "processes", "storage", "ephemeralStorage"})
 """Limits. From a template that is not trusted, the runner accepts them up to its own defaults."""
-OPTIONS_WITHOUT_TRUST = SIZE_OPTIONS | {"image", "dotfiles", "user", "userNamespace", RUNNER_SELECTOR}
+OPTIONS_WITHOUT_TRUST = SIZE_OPTIONS | {
+    "image",
+    "dotfiles",
+    "user",
+    "userNamespace",
+    "secretVariables",
+    RUNNER_SELECTOR,
+}
 """What every template may set, trusted or not: it concerns the inside of the workspace, or makes it stricter."""
 PLACEMENT_OPTIONS = frozenset(
     {

@@ -11,6 +11,7 @@ environments.py presets.py          environments of workspaces, and what a prese
 sleep_mode.py sleep_decisions.py    annotations of sleep mode; how instances fall asleep and wake up
 instance_sleep.py cron.py           the same for spaces and virtual clusters, also by schedules
 app_resolution.py                   the same for instances of Apps
+app_scripts.py                      scripts of Apps, and which are accepted
 template_versions.py                versions, and patterns that select one
 release_names.py                    names of Helm releases
 release_annotations.py              annotations that an App sets on what it deploys

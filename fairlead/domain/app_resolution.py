@@ -6,7 +6,7 @@ result.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fairlead.core.errors import Problem
@@ -19,6 +19,7 @@ from fairlead.domain.template_resolution import (
     find_version,
     parameter_problems,
     render_definition,
+    resolve_values,
 )
 
 APP_NOT_FOUND, UNSUPPORTED_APP = "AppNotFound", "UnsupportedApp"
@@ -29,11 +30,13 @@ _MAX_LISTED = 10
 
 @dataclass(frozen=True, slots=True)
 class ResolvedApp:
-    """`config` is the rendered content of the App; `version` is empty for an App without versions."""
+    """`config` is the rendered content of the App, but for a script, which is as it was written (`app_scripts.py`).
+    `version` is empty for an App without versions, and `values` are those of the parameters."""
 
     config: Object
     version: str = ""
     newest_version: str = ""
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def find_app_definition(instance: Object, app: Object | None) -> TemplateDefinition:
@@ -47,10 +50,15 @@ def find_app_definition(instance: Object, app: Object | None) -> TemplateDefinit
 def resolve_app(instance: Object, app: Object | None) -> ResolvedApp:
     """The content to deploy. Raises ResolutionError."""
     definition = find_app_definition(instance, app)
-    if not any(definition.template.get(field) for field in _CONTENT_FIELDS):
+    if not any(definition.template.get(each) for each in _CONTENT_FIELDS):
         message = f'the app "{name_of(app or {})}" deploys nothing; set its spec.config, or name one of its versions'
         raise ResolutionError(UNSUPPORTED_APP, message)
-    return ResolvedApp(render_definition(instance, definition), definition.version, definition.newest_version)
+    template = definition.template
+    script = {"bash": template["bash"]} if template.get("bash") else {}
+    rest = {name: value for name, value in template.items() if name not in script}
+    rendered = render_definition(instance, replace(definition, template=rest))
+    values, _ = resolve_values(instance, definition)
+    return ResolvedApp({**rendered, **script}, definition.version, definition.newest_version, values)
 
 
 def app_parameter_problems(instance: Object, definition: TemplateDefinition) -> Sequence[Problem]:
@@ -84,7 +92,7 @@ def _as_template(app: Object) -> Object:
 
 
 def _content(config: Object) -> Object:
-    return {field: config[field] for field in _CONTENT_FIELDS if config.get(field)}
+    return {each: config[each] for each in _CONTENT_FIELDS if config.get(each)}
 
 
 def _deprecated_config(spec: Object) -> Object:
@@ -92,7 +100,7 @@ def _deprecated_config(spec: Object) -> Object:
     helm = spec.get("helm") or {}
     if not helm.get("name"):
         return {"manifests": spec.get("manifests") or ""}
-    chart = {field: helm[field] for field in ("name", "version", "username", "password") if helm.get(field)}
+    chart = {each: helm[each] for each in ("name", "version", "username", "password") if helm.get(each)}
     insecure = {"insecureSkipTlsVerify": True} if helm.get("insecure") else {}
     return {"chart": {**chart, "repoURL": helm.get("repoUrl") or "", **insecure}, "values": helm.get("values") or ""}
 

@@ -353,10 +353,11 @@ def _unversioned_definition(template: Object, last: str, source: DefinitionSourc
 
 
 def parameter_problems(instance: Object, definition: TemplateDefinition) -> Sequence[Problem]:
-    return _resolve_values(instance, definition)[1]
+    return resolve_values(instance, definition)[1]
 
 
-def _resolve_values(instance: Object, definition: TemplateDefinition) -> tuple[Mapping[str, str], Sequence[Problem]]:
+def resolve_values(instance: Object, definition: TemplateDefinition) -> tuple[Mapping[str, str], Sequence[Problem]]:
+    """The values of the parameters, also of those with a default one, and the problems with them."""
     written, problems = parse_values(get_path(instance, "spec.parameters") or "")
     given = fill_placeholders(written, hidden_values(instance))
     if definition.parameters is None:
@@ -372,7 +373,7 @@ def _literal_text(value: Any) -> str:
 def render_definition(instance: Object, definition: TemplateDefinition, own: Mapping[str, str] | None = None) -> Object:
     """The definition rendered with the instance's parameters, and with `own`, its `instance_values`, if it can have
     placeholders for them. Raises ResolutionError."""
-    values, problems = _resolve_values(instance, definition)
+    values, problems = resolve_values(instance, definition)
     if problems:
         raise ResolutionError("ErrorSyncingParameters", "; ".join(str(each) for each in problems[:10]))
     noun = definition.source.noun

@@ -2,6 +2,7 @@
 
 from fairlead.features.contract import Feature, Services
 from fairlead.server.audit.log_reader import AuditLogReader
+from fairlead.storage.open import is_shared
 from fairlead.subresources.audit_events import AuditEventSources, audit_event_handlers
 
 
@@ -14,6 +15,8 @@ def build_audit_feature(services: Services) -> Feature:
         services.registry.clock,
         services.auth.authorizer.is_within_scope,
         services.settings.watch_timeout_min,
+        services.settings.namespace_prefix,
+        has_replicas=is_shared(services.settings.store_url),
     )
     handlers = audit_event_handlers(services.api_group, sources)
     if audit is None:

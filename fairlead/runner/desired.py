@@ -130,6 +130,7 @@ def build_spec(
         secret_options={name: value for name, value in own_options.items() if name in secret_options},
         is_trusted=is_trusted(workspace),
         template_hash=hash_template(workspace),
+        keeps_container=not record.is_template_requested,
         recreate=bool(options.get("recreate")) or record.is_for_other_owner,
         reset=bool(options.get("reset")),
     )

@@ -48,6 +48,9 @@ class WorkspaceRecord(UidRecord, frozen=True):
     """The source of the first `up`. It does not change until a reset."""
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     """Those of the last `up`."""
+    is_template_requested: bool = False
+    """The `up` that is due was requested by a user who did not ask to keep the container: it applies the template as it
+    is now. What comes up by itself, or for a session, starts the container that is there."""
     is_up_due: bool = False
     """An `up` was requested and has not ended; or the workspace sleeps, and comes up when it is woken."""
     is_stopped: bool = False

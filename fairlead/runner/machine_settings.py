@@ -5,6 +5,7 @@
     feature_sources: [registry.example.com/features]
     refused_networks: [10.0.0.0/8]
     max_limits: {memory: 8Gi, cpus: 4, processes: 4096}
+    disk_limits: {bytes: 256Mi, operations: 10000}
 
 All of it is optional. What is not understood is an error, and all errors are reported together: a setting that was
 misread would open what the operator meant to close.
@@ -24,7 +25,13 @@ from fairlead.core.validators import format_size, parse_size
 from fairlead.runner.engines.contract import Limits
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE
 from fairlead.runner.engines.devcontainer.isolation.network import ADDRESSES_PER_WORKSPACE
-from fairlead.runner.engines.devcontainer.settings import DEFAULT_FIRST_UID, DEFAULT_NETWORK_POOL, NO_LIMITS
+from fairlead.runner.engines.devcontainer.settings import (
+    DEFAULT_DISK_LIMITS,
+    DEFAULT_FIRST_UID,
+    DEFAULT_NETWORK_POOL,
+    NO_LIMITS,
+    DiskLimits,
+)
 from fairlead.runner.ssh import confinement
 
 MAX_BYTES = 64 << 10
@@ -32,6 +39,8 @@ MAX_LISTED = 256
 LARGEST_POOL, SMALLEST_POOL = 12, 27
 """Lengths of the prefix. The smallest pool has two networks: one is for the images that all workspaces use."""
 MIN_MEMORY_BYTES, MIN_PROCESSES = 64 << 20, 16
+MIN_DISK_BYTES_PER_SECOND, MIN_DISK_OPERATIONS = 1 << 20, 50
+"""With less, no workspace starts within its deadlines."""
 RESERVED_UIDS = range(confinement.FIRST_UID, confinement.FIRST_UID + confinement.UIDS)
 """Those of the processes that serve SSH."""
 END_OF_UIDS = (1 << 32) - 1
@@ -51,6 +60,8 @@ class MachineSettings:
     """What workspaces cannot reach, besides what they never can."""
     max_limits: Limits = NO_LIMITS
     """What a template can choose at most. None: no bound."""
+    disk_limits: DiskLimits = DEFAULT_DISK_LIMITS
+    """How fast one workspace reads, and how fast it writes, in a second."""
 
 
 DEFAULT_MACHINE = MachineSettings()
@@ -161,18 +172,27 @@ def _parse_sources(value: Any) -> tuple[str, ...]:
 
 
 def _parse_limits(value: Any) -> Limits:
+    return Limits(**_parse_fields(value, LIMITS, "{memory: 8Gi}"))
+
+
+def _parse_disk_limits(value: Any) -> DiskLimits:
+    return DiskLimits(**_parse_fields(value, DISK_LIMITS, "{bytes: 256Mi}"))
+
+
+def _parse_fields(value: Any, known: "Mapping[str, tuple[str, Callable[[Any], Any]]]", example: str) -> dict[str, Any]:
+    """The values by the names that they have here."""
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-        raise _Invalid(f"must have some of {', '.join(LIMITS)}, such as {{memory: 8Gi}}")
-    if unknown := list(_find_unknown(value, LIMITS)):
+        raise _Invalid(f"must have some of {', '.join(known)}, such as {example}")
+    if unknown := list(_find_unknown(value, known)):
         raise _Invalid(f"has an {unknown[0]}")
     chosen: dict[str, Any] = {}
     for name, given in value.items():
-        field_name, parse = LIMITS[name]
+        field_name, parse = known[name]
         try:
             chosen[field_name] = parse(given)
         except _Invalid as error:
             raise _Invalid(f"{name} {error}") from None
-    return Limits(**chosen)
+    return chosen
 
 
 def _parse_memory(value: Any) -> int:
@@ -193,6 +213,25 @@ def _parse_processes(value: Any) -> int:
     return _parse_integer(value, MIN_PROCESSES, 1 << 22)
 
 
+def _parse_disk_bytes(value: Any) -> int:
+    """0 is no limit."""
+    size = 0 if value == 0 and not isinstance(value, bool) else parse_size(value) if isinstance(value, str) else None
+    if size is None or (size and not MIN_DISK_BYTES_PER_SECOND <= size <= 1 << 50):
+        least = format_size(MIN_DISK_BYTES_PER_SECOND)
+        raise _Invalid(f"must be a size of at least {least} in a second, such as 256Mi, or 0 for no limit")
+    return size
+
+
+def _parse_disk_operations(value: Any) -> int:
+    """0 is no limit."""
+    if value == 0 and not isinstance(value, bool):
+        return 0
+    try:
+        return _parse_integer(value, MIN_DISK_OPERATIONS, (1 << 32) - 1)
+    except _Invalid as error:
+        raise _Invalid(f"{error}, or 0 for no limit") from None
+
+
 def _check_ids(settings: MachineSettings) -> Iterator[str]:
     """Whether there are ids for all workspaces that the pool has networks for."""
     workspaces = ipaddress.IPv4Network(settings.network_pool).num_addresses // ADDRESSES_PER_WORKSPACE
@@ -211,9 +250,14 @@ SETTINGS: Mapping[str, Callable[[Any], Any]] = {
     "feature_sources": _parse_sources,
     "refused_networks": _parse_refused,
     "max_limits": _parse_limits,
+    "disk_limits": _parse_disk_limits,
 }
 LIMITS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "memory": ("memory_bytes", _parse_memory),
     "cpus": ("cpus", _parse_cpus),
     "processes": ("processes", _parse_processes),
+}
+DISK_LIMITS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "bytes": ("bytes_per_second", _parse_disk_bytes),
+    "operations": ("operations_per_second", _parse_disk_operations),
 }

@@ -17,6 +17,7 @@ from fairlead.client import ClientError
 from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.waiting import Signal
+from fairlead.core.workspaces import KEEP_CONTAINER
 from fairlead.runner.answers import parse_revision
 from fairlead.runner.api import is_gone
 from fairlead.runner.decisions import (
@@ -130,10 +131,16 @@ class WorkspaceReconciler:
         task = self._require_record().last_task
         if task is not None and (task.type, task.status) == (UP, RUNNING):
             return task.id
-        remembered = dict(options) or {
-            name: each for name, each in record.options.items() if name not in ONE_TIME_OPTIONS
-        }
-        return self._request(replace(record, is_up_due=True, is_stopped=False, options=remembered), UP, user)
+        given = {name: each for name, each in options.items() if name != KEEP_CONTAINER}
+        remembered = given or {name: each for name, each in record.options.items() if name not in ONE_TIME_OPTIONS}
+        record = replace(
+            record,
+            is_up_due=True,
+            is_stopped=False,
+            is_template_requested=not options.get(KEEP_CONTAINER),
+            options=remembered,
+        )
+        return self._request(record, UP, user)
 
     def request_stop(self, user: str = "") -> str:
         return self._request(replace(self._require_record(), is_up_due=False, is_stopped=True), STOP, user)

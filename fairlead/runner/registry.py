@@ -65,6 +65,7 @@ def _create_devcontainer(settings: EngineSettings) -> Engine:
         feature_sources=machine.feature_sources,
         refused_networks=(*engine_settings.REFUSED_NETWORKS, *machine.refused_networks),
         max_limits=machine.max_limits,
+        disk_limits=machine.disk_limits,
     )
     if os.geteuid() == 0:  # else the engine says that it needs root
         try:

@@ -108,7 +108,10 @@ def _template_condition(is_applied: bool) -> Object:
     if is_applied:
         status, reason, message = "True", APPLIED, ""
     else:
-        message = "the template or its parameters have changed; the next `up` creates a new container from them"
+        message = (
+            "the template or its parameters have changed; `fairlead workspace up` creates a new container from them. "
+            "Until then, sessions and `start` go on with the one that is there"
+        )
         status, reason = "False", APPLIED_AT_NEXT_UP
     return {"type": TEMPLATE_APPLIED, "status": status, "reason": reason, "message": message}
 

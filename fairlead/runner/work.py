@@ -144,7 +144,7 @@ class TaskWork:
         record = record.with_task(replace(ended, step=found.step if found else ""))
         if ended.type == UP:  # what comes up by itself later, as after a reboot, must not delete anything
             remembered = {name: each for name, each in options.items() if name not in ONE_TIME_OPTIONS}
-            record = replace(record, options=remembered)
+            record = replace(record, options=remembered, is_template_requested=False)
         if ended.type == UP and ended.reason != CANCELLED:
             record = replace(record, is_up_due=False)
         if (ended.type, ended.status) == (UP, SUCCEEDED):

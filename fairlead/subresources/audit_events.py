@@ -4,6 +4,7 @@ Who may list audit events sees all of them. Other users see the events of their 
 a request with an object filter (list, watch) or with `OWN_AUDIT_EVENTS` (get).
 """
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
@@ -33,10 +34,13 @@ from fairlead.server.api.watch import BOOKMARK_SECONDS, INITIAL_EVENTS_END
 from fairlead.server.audit.log_query import (
     VIRTUAL_FIELDS,
     EventQuery,
+    LoggedEvent,
     Requester,
     build_object,
     build_query,
+    can_be_given_once,
     query_by_id,
+    single_value,
 )
 from fairlead.server.audit.log_reader import AuditLogReader, FollowedLine
 from fairlead.server.audit.log_search import Page, Positions, decode_positions, encode_positions, parse_continue_token
@@ -45,6 +49,10 @@ from fairlead.server.flow.streams import StreamLimits
 
 MAX_LIMIT = 500
 """The largest page, and the default."""
+PROJECT = "project"
+"""A field of selectors: see `ProjectEvents`."""
+_PLAIN_NAME = re.compile(r"[a-z0-9.-]{1,253}", re.ASCII)
+OTHER_REPLICAS = "these are the events of the replica that answered; each of several replicas has a log of its own"
 MAX_OPEN_REQUESTS = 1_000
 """How many unfinished requests a watch remembers, to send their next stage as MODIFIED."""
 
@@ -60,6 +68,34 @@ class AuditEventSources:
     clock: Clock
     is_within_scope: Callable[[User, RequestInfo], bool]
     watch_seconds: float
+    namespace_prefix: str
+    """Of the namespaces of projects."""
+    has_replicas: bool
+    """Whether other servers may write logs of their own about the same objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectEvents:
+    """The requests about a project: the object itself, what is in its namespace, and requests to its spaces and virtual
+    clusters through their gateways."""
+
+    project: str
+    namespace: str
+
+    @property
+    def needle(self) -> bytes:
+        return self.project.encode() if _PLAIN_NAME.fullmatch(self.project) else b""
+
+    def matches(self, event: LoggedEvent) -> bool:
+        if event.requestURI.startswith("/kubernetes/project/"):
+            return event.requestURI.startswith(f"/kubernetes/project/{self.project}/")
+        if not event.requestURI.startswith("/kubernetes/management/") or event.objectRef is None:
+            return False
+        reference = event.objectRef
+        return reference.namespace == self.namespace or (reference.resource, reference.name) == (
+            "projects",
+            self.project,
+        )
 
 
 def audit_event_handlers(api_group: str, sources: AuditEventSources) -> dict[ActionPath, ActionHandler]:
@@ -106,6 +142,8 @@ class AuditEvents:
         page = await self._sources.reader.search(start, query, min(limit or MAX_LIMIT, MAX_LIMIT))
         if not all(each.matches({}) for each in labels):  # the events have no labels
             page = Page(page.snapshot)
+        if self._sources.has_replicas:
+            call.warnings.append(OTHER_REPLICAS)
         if page.unreadable:
             call.warnings.append(f"{page.unreadable} lines of the audit log are not readable and were skipped")
         size = sum(map(len, page.lines))
@@ -143,8 +181,13 @@ class AuditEvents:
                 decision = Decision(False, "the scope allows only some audit events", is_about_scope=True)
                 raise forbidden_error(user, call.target, decision)
             own = _requester(user)
-        allowed = ("metadata.name", *request.kind.selectable, *VIRTUAL_FIELDS)
-        return build_query(parse_fields(selector, allowed), own, self._sources.clock.now())
+        fields = parse_fields(selector, ("metadata.name", *request.kind.selectable, *VIRTUAL_FIELDS, PROJECT))
+        others = tuple(each for each in fields if each.key != PROJECT)
+        projects = [single_value(each) for each in fields if each.key == PROJECT]
+        if len(projects) > 1 or "" in projects:
+            raise can_be_given_once(PROJECT)
+        group = ProjectEvents(projects[0], self._sources.namespace_prefix + projects[0]) if projects else None
+        return build_query(others, own, self._sources.clock.now(), group)
 
     def _presentation(self, request: ActionRequest) -> Presentation:
         call = request.call

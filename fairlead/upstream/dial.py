@@ -180,7 +180,7 @@ class Connector:
             sock = await self._dialer(is_exclusive)
             try:
                 transport = TlsTransport(sock, self._context, self._endpoint.tls_server_name)
-                await transport.do_handshake()
+                await transport.do_handshake(signs=bool(self._endpoint.client_certificate))
                 return transport
             except ConnectionError:
                 sock.close()

@@ -53,6 +53,9 @@ class KubeApi(Protocol):
 
     async def get(self, path: str, /) -> Object: ...
 
+    async def get_text(self, path: str, /) -> str:
+        """For what is not JSON, such as the log of a container."""
+
     async def create(self, path: str, body: Object, /) -> Object: ...
 
     async def apply(self, path: str, body: Object, /) -> Object: ...
@@ -82,6 +85,9 @@ class KubeClient:
     async def get(self, path: str, **query: str) -> Object:
         return await self._request_object("GET", path, query)
 
+    async def get_text(self, path: str) -> str:
+        return (await self._send(Request("GET", path, self._headers("*/*")))).decode(errors="replace")
+
     async def list(self, path: str, **query: str) -> Object:
         """Returns the whole list object, with its `items`."""
         return await self._request_object("GET", path, query)
@@ -109,17 +115,19 @@ class KubeClient:
         self, method: str, path: str, query: dict[str, str], body: Any = None, content_type: str = JSON
     ) -> Object:
         target = f"{path}?{urlencode(query)}" if query else path
-        headers = [("accept", JSON)]
-        if self.impersonate_user:
-            headers.append(("impersonate-user", self.impersonate_user))
+        headers = self._headers(JSON)
         data = b""
         if body is not None:
-            headers.append(("content-type", content_type))
+            headers = [*headers, ("content-type", content_type)]
             data = encode(body)
         found = _decode_object(await self._send(Request(method, target, headers, data)))
         if found is None:
             raise ProtocolError("the cluster's response is not a JSON object; check that it is a Kubernetes API server")
         return found
+
+    def _headers(self, accept: str) -> Sequence[tuple[str, str]]:
+        impersonated = [("impersonate-user", self.impersonate_user)] if self.impersonate_user else []
+        return [("accept", accept), *impersonated]
 
     async def _send(self, request: Request) -> bytes:
         response = await self.upstream.send(request, seconds=self.seconds)

@@ -109,3 +109,18 @@ def test_a_frozen_object_is_freed_with_its_last_reference() -> None:
     freeze_heap()
     del obj
     assert reference() is None
+
+
+def test_the_first_full_collection_after_the_start_does_not_wait_for_a_quarter_of_the_heap() -> None:
+    heap = [[each] for each in range(600_000)]
+    freeze_heap()
+    tracked_counts: list[int] = []
+
+    def on_collection(phase: str, info: dict[str, int]) -> None:
+        if phase == "start" and info["generation"] == 2:
+            tracked_counts.append(len(gc.get_objects()))
+
+    gc.callbacks[:] = [on_collection]
+    added = [[each] for each in range(len(heap) // 8)]
+    assert added and tracked_counts
+    assert tracked_counts[0] < 2 * FULL_COLLECTION_THRESHOLD * gc.get_threshold()[0] * gc.get_threshold()[1]

@@ -308,6 +308,21 @@ def test_a_virtual_cluster_is_created_and_connected(cli: CliFixture, server: Ser
     assert (refused.code, refused.out) == (1, "") and "the virtual cluster vc is Pending (" in refused.err
 
 
+def test_an_app_is_created_from_a_script(cli: CliFixture) -> None:
+    script = cli.home / "seed.sh"
+    script.write_text("echo $PARAMETER_ROWS\n")
+    expect_success(cli.run("app", "create", "seed", "--script", str(script), "--image", "tools:1"))
+    config = expect_json(cli.run("app", "show", "seed", "-o", "json"))["spec"]["config"]
+    assert config == {"bash": {"script": "echo $PARAMETER_ROWS\n", "image": "tools:1"}}
+    without = cli.run("app", "create", "other", "--script", str(script))
+    assert (without.code, "--script and --image belong together" in without.err) == (2, True)
+    both = cli.run("app", "create", "other", "--script", str(script), "--image", "x", "--chart", "c")
+    assert (both.code, "one of --chart, --manifests and --script" in both.err) == (2, True)
+    chart = cli.run("app", "create", "other", "--script", str(script), "--image", "x", "--repo", "https://x")
+    assert (chart.code, "are for a chart" in chart.err) == (2, True)
+    expect_success(cli.run("delete", "app/seed", "--yes"))
+
+
 def test_an_app_is_created_from_a_chart_or_from_manifests(cli: CliFixture) -> None:
     manifests = cli.home / "quota.yaml"
     manifests.write_text("kind: ConfigMap\n")

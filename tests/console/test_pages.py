@@ -1,5 +1,7 @@
 """Pages of the console that are made by hand: sign-in, overview, account, projects, apps, instances, audit log."""
 
+import time
+
 from tests.console.browser import Page, role
 from tests.console.conftest import SignIn
 from tests.console.servers import ADMIN, GROUP, OUTSIDER, OWNER, PASSWORD, PROJECT, VIEWER, ConsoleServer
@@ -137,13 +139,43 @@ def test_an_owner_creates_a_space_from_a_template(page: Page, server: ConsoleSer
     page.fill("Name", "made-here")
     assert page.value("Cluster") in ("frankfurt", "virginia")  # without one, it would wait for ever
     page.fill("Cluster", "frankfurt")
+    page.fill("Sleeps after", "7200")
     page.click(role("button", "Check"))
     page.wait_for_text("Nothing has been created yet", "main")
     page.click(role("button", "Create"))
     page.wait_for_text("made-here", "h1")
-    spec = server.send("GET", f"{GROUP}/namespaces/{PROJECT_NAMESPACE}/spaceinstances/made-here")["spec"]
+    made = server.send("GET", f"{GROUP}/namespaces/{PROJECT_NAMESPACE}/spaceinstances/made-here")
+    assert made["metadata"]["annotations"]["sleepmode.service.sh/sleep-after"] == "7200"
+    spec = made["spec"]
     assert spec["clusterRef"]["cluster"] == "frankfurt"
     assert spec["templateRef"]["name"] == "team-space"
+
+
+def test_a_template_with_a_parameter_for_it_asks_for_the_time_of_sleep_itself(page: Page, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto(f"virtualclusterinstances/~new?project={PROJECT}&template=default")
+    page.wait_for_text("Seconds without requests after which it sleeps", "main")
+    assert "Sleeps after" not in page.text("main")
+
+
+def test_a_space_is_held_awake(page: Page, server: ConsoleServer, sign_in: SignIn) -> None:
+    path = f"{GROUP}/namespaces/{PROJECT_NAMESPACE}/spaceinstances"
+    kind = {"apiVersion": "management.service.sh/v1", "kind": "SpaceInstance"}
+    notes = {"sleepmode.service.sh/sleep-after": "3600"}
+    spec = {"clusterRef": {"cluster": "frankfurt", "namespace": "held"}}
+    server.create(path, {**kind, "metadata": {"name": "held", "annotations": notes}, "spec": spec})
+    sign_in(page, ADMIN)
+    page.goto(f"spaceinstances/{PROJECT_NAMESPACE}/held")
+    hold = role("button", "Keep awake for 2 h")
+    page.wait_until(lambda: page.attribute(hold, "aria-disabled") is None, "it may be held")
+    page.click(hold)
+    page.wait_for_text("Held awake until")
+    until = server.send("GET", f"{path}/held")["metadata"]["annotations"]["sleepmode.service.sh/hold-until"]
+    assert abs(int(until) - time.time() - 7200) < 60
+    release = role("button", "End keeping awake")
+    page.wait_until(lambda: page.attribute(release, "aria-disabled") is None, "it may be released")
+    page.click(release)
+    page.wait_until(lambda: "Held awake until" not in page.text(), "it is not held")
 
 
 def test_a_user_without_a_project_learns_why_nothing_can_be_created(page: Page, sign_in: SignIn) -> None:

@@ -17,7 +17,9 @@ SECTIONS = {
     "controllers.workspaces.runner_deployments": "Runners",
     "controllers.workspaces.runner_rollout": "Runners",
     **{"controllers.workspaces.runners": "Runners", "controllers.projects.projects": "Projects"},
-    **dict.fromkeys((f"controllers.apps.{each}" for each in ("app_instances", "status", "targets")), "Apps"),
+    **dict.fromkeys(
+        (f"controllers.apps.{each}" for each in ("app_instances", "script_jobs", "status", "targets")), "Apps"
+    ),
     "controllers.apps.release_records": "Apps",
     **{"controllers.access.access_keys": "Events", "controllers.core.garbage_collector": "Events"},
 }

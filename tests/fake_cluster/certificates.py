@@ -7,10 +7,11 @@ from functools import cache
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 DAY = timedelta(days=1)
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,11 @@ class CertificateAuthority:
     def pem(self) -> str:
         return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
 
-    def issue(self, *names: str, common_name: str = "fake cluster", days: int = 2) -> PemPair:
+    def issue(
+        self, *names: str, common_name: str = "fake cluster", days: int = 2, key: PrivateKey | None = None
+    ) -> PemPair:
         """Issues a certificate for these names and addresses. With negative `days` it expired that long ago."""
-        key = ec.generate_private_key(ec.SECP256R1())
+        key = key or ec.generate_private_key(ec.SECP256R1())
         builder = _start_certificate(common_name, key, days).issuer_name(self.certificate.subject)
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName([_parse_name(each) for each in names]), False)
@@ -56,7 +59,7 @@ def get_authority(common_name: str = "fake cluster CA") -> CertificateAuthority:
     return CertificateAuthority(certificate, key)
 
 
-def _start_certificate(common_name: str, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
+def _start_certificate(common_name: str, key: PrivateKey, days: int) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()

@@ -82,6 +82,8 @@ class FakeKube:
     impersonated_requests: list[tuple[str, str, str]] = field(default_factory=list)
     """Requests of impersonated users: user, method and path."""
     history: History = field(default_factory=History)
+    logs: dict[str, str] = field(default_factory=dict)
+    """What containers have printed, by the path of the log without its query."""
     after_write: Callable[["FakeKube"], None] | None = None
     """Called after each write, as the controllers of a cluster act on it."""
 
@@ -355,6 +357,15 @@ class InMemoryClusterApi:
 
     async def get(self, path: str) -> Object:
         return self._send("GET", path)
+
+    async def get_text(self, path: str) -> str:
+        """The log of a container, with the query as a real cluster treats it: the last lines, and then the limit."""
+        parts = urlsplit(path)
+        pod = unquote(parts.path).removesuffix("/log")
+        self._send("GET", pod)
+        query = parse_qs(parts.query)
+        lines = self._kube.logs[f"{pod}/log"].splitlines(keepends=True)[-int(query["tailLines"][0]) :]
+        return "".join(lines)[: int(query["limitBytes"][0])]
 
     async def create(self, path: str, body: Object) -> Object:
         return self._send("POST", path, body)

@@ -142,6 +142,7 @@ READERS = {
         App.spec.versions[].values App.spec.versions[].parameters App.spec.versions[].version App.spec.manifests
         App.spec.helm.* AppInstance.spec.appRef.name AppInstance.spec.appRef.version AppInstance.spec.parameters
     """,
+    "fairlead/controllers/apps/script_jobs.py": "App.spec.config.bash.* App.spec.versions[].bash.*",
     "fairlead/domain/release_annotations.py": "App.spec.config.annotations App.spec.versions[].annotations",
     "fairlead/admission/apps.py": "App.spec.clusters App.spec.defaultNamespace",
     "fairlead/console/static/pages/apps/app.js": "App.spec.icon App.spec.readme App.spec.recommendedApp",

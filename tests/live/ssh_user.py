@@ -88,8 +88,10 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshUser]:
         yield user
 
 
-def start_workspace(admin: httpx.Client, name: str, source: str) -> str:
-    spec = {"runnerRef": {"runner": "local"}, "templateRef": {"name": "default"}}
+def start_workspace(admin: httpx.Client, name: str, source: str, owner: str = "") -> str:
+    spec: dict[str, object] = {"runnerRef": {"runner": "local"}, "templateRef": {"name": "default"}}
+    if owner:
+        spec["owner"] = {"user": owner}
     created = create_object(admin, WORKSPACES, "DevPodWorkspaceInstance", name, **spec)
     path = f"{WORKSPACES}/{name}"
     wait_until(lambda: admin.get(f"{path}/tasks").status_code == 200, WAIT_SECONDS, what="the runner has taken it")

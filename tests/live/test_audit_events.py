@@ -137,6 +137,19 @@ REFUSED: tuple[tuple[str, str, str, dict[str, Any], str], ...] = (
 """The key, method, path and further arguments of requests that are refused, and what refuses them."""
 
 
+def test_the_events_of_a_project_are_about_it_what_is_in_it_and_its_spaces(fixture: Fixture) -> None:
+    spaces = "/kubernetes/project/{}/space/real/api/v1/pods"
+    inside = f"{MANAGEMENT}/api/v1/namespaces/service-p-{{}}/configmaps/x"
+    about = [fixture.send("admin", path.format("demo")) for path in (spaces, inside, f"{M}/projects/{{}}")]
+    others = [fixture.send("admin", path.format("demo2")) for path in (spaces, inside, f"{M}/projects/{{}}")]
+    others += [fixture.send("admin", f"{CONFIGMAPS}/service-p-demo"), fixture.send("admin", f"{M}/teams/demo")]
+    for each in (*about, *others):
+        fixture.wait_for("admin", each)
+    found = {each["auditID"] for each in fixture.list("admin", fieldSelector="project=demo")}
+    assert found >= set(about)
+    assert not found & set(others)
+
+
 def test_every_refused_request_says_what_refused_it(fixture: Fixture) -> None:
     with fixture.client("admin") as admin:
         everything = {"owner": {"user": "ada"}, "requireTemplate": {"disabled": True}}
@@ -303,6 +316,9 @@ def test_pages_have_one_resource_version_and_no_event_twice(fixture: Fixture) ->
     [
         ({"fieldSelector": "spec.x=1"}, "field label not supported"),
         ({"fieldSelector": "since=yesterday"}, "since must be a time"),
+        ({"fieldSelector": "project=a,project=b"}, "project can be given once, with ="),
+        ({"fieldSelector": "project!=a"}, "project can be given once, with ="),
+        ({"fieldSelector": "project="}, "project can be given once, with ="),
         ({"continue": "x"}, "invalid continue token"),
         ({"limit": "x"}, "limit must be a whole number"),
         ({"watch": "1", "resourceVersion": "12"}, "invalid resource version"),

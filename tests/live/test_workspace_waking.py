@@ -72,7 +72,7 @@ async def test_a_session_wakes_what_was_idle_and_shows_the_progress(
         await socket.send_stdin(b"hello")  # it arrives after the start
         assert await socket.receive() == b"\x02waking the workspace up\n"
         assert await socket.receive() == b"\x02building\n"
-        assert actions(runner) == ["up"]
+        assert [(each.action, each.options) for each in runner.requests] == [("up", {"keepContainer": True})]
         runner.finish_up.set()
         assert await socket.receive() == b"\x02a warning\n"
         assert await socket.receive() == b"\x00hello"

@@ -71,10 +71,11 @@ class FakeEngine:
         self.specs.append(spec)
         if spec.reset:
             (self.volumes / spec.uid).unlink(missing_ok=True)
-        if spec.recreate or spec.reset or self._read_hash(spec.uid) != spec.template_hash:
+        before = self._read_hash(spec.uid)
+        if not spec.accepts(before):
             for path in self._find(spec.uid):
                 path.unlink()
-        (self.drafts / spec.uid).write_text(spec.template_hash)
+        (self.drafts / spec.uid).write_text(before if spec.accepts(before) else spec.template_hash)
         await self._bring_up(spec.uid, task)
 
     async def _bring_up(self, uid: str, task: TaskContext) -> None:

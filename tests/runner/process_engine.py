@@ -86,8 +86,7 @@ class ProcessEngine:
             )
         folder = self._folder(spec.uid)
         status = await self.status(spec.uid)
-        is_current = status.state is ContainerState.RUNNING and status.template_hash == spec.template_hash
-        if is_current and not spec.recreate and not spec.reset:
+        if status.state is ContainerState.RUNNING and spec.accepts(status.template_hash):
             return
         await self._end_processes(spec.uid)
         if spec.reset:

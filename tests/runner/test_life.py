@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from fairlead.core.objects import Object
+from fairlead.runner.decisions import FORCE
 from fairlead.runner.engines.contract import EngineError, Reason
 from tests.harness.eventually import eventually
 from tests.runner.conftest import RunnerFixture
@@ -46,6 +47,34 @@ async def test_a_changed_template_is_said_to_wait_and_is_applied_by_the_next_up(
     assert (find_condition(runner, "TemplateApplied")["status"], runner.data()) == ("True", data)
     again = container_name(runner)
     assert await up(runner) == again
+
+
+async def test_what_wakes_for_a_session_or_by_itself_keeps_the_container_of_the_former_template(
+    runner: RunnerFixture,
+) -> None:
+    await bring_up(runner)
+    container = container_name(runner)
+    template = {"provider": {"name": "fake"}, "workspaceEnv": {"SIZE": {"value": "large"}}}
+    runner.api.change("u", status={"instance": template})
+    await eventually(lambda: find_condition(runner, "TemplateApplied")["reason"] == "AppliedAtNextUp")
+    assert await up(runner, keepContainer=True) == container
+    notes = runner.api.workspaces["u"]["metadata"]["annotations"]
+    runner.api.annotate("u", **{FORCE: "true"})
+    await eventually(lambda: runner.api.summary("u")[0] == "Sleeping")
+    runner.api.change("u", metadata={"annotations": notes})
+    await eventually(lambda: runner.api.summary("u") == RUNS)
+    assert container_name(runner) == container
+    condition = find_condition(runner, "TemplateApplied")
+    assert condition["status"] == "False" and "fairlead workspace up" in condition["message"]
+    assert await up(runner) != container
+
+
+async def test_an_up_that_keeps_the_container_keeps_the_options_of_the_last_one(runner: RunnerFixture) -> None:
+    await bring_up(runner)
+    await up(runner, workspaceEnv=["A=1"])
+    await up(runner, keepContainer=True)
+    assert runner.record().options == {"workspaceEnv": ["A=1"]}
+    assert runner.engine.specs[-1].environment == {"A": "1"}
 
 
 # --- options that apply once ------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from fairlead.runner.doctor import examine
 from fairlead.runner.engines.contract import Limits
 from fairlead.runner.engines.devcontainer import settings as engine_settings
 from fairlead.runner.engines.devcontainer.isolation.ranges import claim_existing
-from fairlead.runner.engines.devcontainer.settings import REFUSED_NETWORKS, Settings
+from fairlead.runner.engines.devcontainer.settings import REFUSED_NETWORKS, DiskLimits, Settings
 from fairlead.runner.machine_settings import DEFAULT_MACHINE, MachineSettings, read_machine_settings
 from fairlead.runner.registry import load_engines
 from fairlead.runner.settings import RunnerSettings
@@ -23,6 +23,7 @@ network_pool: 172.20.0.0/16
 feature_sources: [registry.example.com/features, registry.example.com:5000/team/]
 refused_networks: [10.0.0.0/8, 192.168.0.0/16]
 max_limits: {memory: 8Gi, cpus: 1.5, processes: 2048}
+disk_limits: {bytes: 100Mi, operations: 500}
 """
 CHOSEN = MachineSettings(
     first_uid=1_500_000_000,
@@ -30,6 +31,7 @@ CHOSEN = MachineSettings(
     feature_sources=("registry.example.com/features", "registry.example.com:5000/team/"),
     refused_networks=("10.0.0.0/8", "192.168.0.0/16"),
     max_limits=Limits(memory_bytes=8 << 30, cpus=1.5, processes=2048),
+    disk_limits=DiskLimits(bytes_per_second=100 << 20, operations_per_second=500),
 )
 
 
@@ -43,6 +45,8 @@ def test_a_file_has_some_settings_or_none(tmp_path: Path) -> None:
     assert read(tmp_path, COMPLETE) == CHOSEN
     assert read(tmp_path, "") == DEFAULT_MACHINE == MachineSettings()
     assert read(tmp_path, "max_limits: {cpus: 2}").max_limits == Limits(cpus=2.0)
+    assert read(tmp_path, "disk_limits: {bytes: 0, operations: 0}").disk_limits == DiskLimits(0, 0)
+    assert read(tmp_path, "disk_limits: {operations: 50}").disk_limits == DiskLimits(operations_per_second=50)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +81,15 @@ def test_a_file_has_some_settings_or_none(tmp_path: Path) -> None:
         ("feature_sources: [https://registry.example.com]", "feature_sources must be names of registries"),
         ("feature_sources: [registry.example.com/../x]", "feature_sources must be names of registries"),
         ("feature_sources: [{}]", "feature_sources must be names of registries"),
+        ("disk_limits: 5", "disk_limits must have some of bytes, operations, such as {bytes: 256Mi}"),
+        ("disk_limits: {byte: 1}", "disk_limits has an unknown setting byte; did you mean bytes?"),
+        ("disk_limits: {bytes: 1Ki}", "disk_limits bytes must be a size of at least 1Mi in a second"),
+        ("disk_limits: {bytes: false}", "disk_limits bytes must be a size"),
+        ("disk_limits: {bytes: 5}", "disk_limits bytes must be a size"),
+        ("disk_limits: {bytes: -1Gi}", "disk_limits bytes must be a size"),
+        ("disk_limits: {operations: 5}", "disk_limits operations must be a number from 50 to 4294967295, or 0"),
+        ("disk_limits: {operations: false}", "disk_limits operations must be a number"),
+        ("disk_limits: {operations: 1e99}", "disk_limits operations must be a number"),
         ("max_limits: 5", "max_limits must have some of memory, cpus, processes"),
         ("max_limits: {memory: 5}", "max_limits memory must be a size"),
         ("max_limits: {memory: 1Mi}", "max_limits memory must be a size of at least 64Mi"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairlead import __version__
+from scripts.write_sbom import describe_helm
 from tests.scripts.test_dist import ROOT, build
 from tests.scripts.test_locks import normalize_name, read_pins
 
@@ -30,6 +31,8 @@ def test_the_bill_of_materials_lists_what_is_installed_and_is_reproducible(tmp_p
     bill = json.loads(first)
     assert (bill["bomFormat"], bill["metadata"]["component"]["version"]) == ("CycloneDX", __version__)
     listed = {normalize_name(each["name"]): each["version"] for each in bill["components"]}
+    assert listed.pop("helm") == describe_helm()["version"]
+    assert {"ref": "helm"} in bill["dependencies"]
     assert listed.items() <= read_pins("runtime").items()
     assert {"asyncpg", "granian", "grpcio", "orjson"} <= listed.keys()
     assert b"file:" not in first and b"/tmp" not in first

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fairlead.cli.resources.any_kind import NOUNS
 from fairlead.cli.ui.durations import DURATION_PATTERN, parse_time
 from fairlead.cli.ui.flags import (
     ContextFlag,
@@ -33,7 +34,7 @@ from fairlead.cli.ui.output import (
     print_value,
 )
 from fairlead.cli.ui.resource_commands import print_items
-from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
+from fairlead.cli.ui.session import Session, UsageError, open_session
 from fairlead.client import ApiStatusError
 from fairlead.core.objects import Object, get_path, name_of
 
@@ -50,11 +51,30 @@ AUTHORIZATION = "authorization"
 SIGN_ON = "sign-on/"
 COLUMNS = ("TIME", "USER", "VERB", "OBJECT", "CODE", "DECISION", "REFUSED BY", "AUDIT ID")
 WIDE_COLUMNS = (*COLUMNS, "KEY", "SOURCE", "USER AGENT", "REASON")
+VERBS = (
+    *("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"),
+    *("post", "put", "head", "options", "connect", "trace", "unknown"),
+)
+"""All that the log has: those of Kubernetes, and for other paths the HTTP methods."""
+CHANGES = (
+    *("verb!=get", "verb!=list", "verb!=watch", "verb!=head", "verb!=options", "dryRun!=All"),
+    *("objectRef.resource!=selves", "objectRef.resource!=leases", "objectRef.resource!=selfsubjectrulesreviews"),
+    *("objectRef.resource!=selfsubjectaccessreviews", "objectRef.resource!=selfsubjectaccessreviewbatches"),
+)
+"""Without what clients ask all the time by creating an object that is not stored."""
+GATEWAY_PATH = re.compile(r"/kubernetes/(?:cluster/([^/]+)|project/([^/]+)/(space|virtualcluster)/([^/]+))/")
 EMPTY = "no events; `fairlead audit --help` has the flags that select others"
 
 group = typer.Typer(
     cls=AliasGroup, help="Show who did what, and what was denied.", invoke_without_command=True, no_args_is_help=False
 )
+
+
+def parse_verb(text: str) -> str:
+    """Checks a verb. Used as a Typer parser, so errors are usage errors."""
+    if text not in VERBS:
+        raise typer.BadParameter(f"{text!r} is no verb; there are {', '.join(VERBS)}. Repeat --verb for several")
+    return text
 
 
 def parse_moment(text: str) -> str:
@@ -70,10 +90,20 @@ def parse_moment(text: str) -> str:
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
     user: Annotated[str | None, flag("--user", help="User who sent the request.", metavar="U")] = None
-    verb: Annotated[str | None, flag("--verb", help="Verb: get, list, create, delete, ...", metavar="V")] = None
-    resource: Annotated[str | None, flag("--resource", help="Resource, like secrets.", metavar="R")] = None
+    verb: Annotated[
+        list[str] | None,
+        flag("--verb", help="Verb: get, list, create, delete, ... Can be repeated.", metavar="V", parser=parse_verb),
+    ] = None
+    changes: Annotated[bool, typer.Option("--changes", help="Only requests that change something.")] = False
+    resource: Annotated[str | None, flag("--resource", help="Resource, like secrets or spaces.", metavar="R")] = None
     project: Annotated[
-        str | None, flag("--project", help="Project of the object.", metavar="P", complete="projects")
+        str | None,
+        flag(
+            "--project",
+            help="A project, what is in it, and requests into its spaces and virtual clusters.",
+            metavar="P",
+            complete="projects",
+        ),
     ] = None
     name: Annotated[str | None, flag("--name", help="Name of the object.", metavar="N")] = None
     since: Annotated[
@@ -101,7 +131,7 @@ def list_command(ctx: typer.Context, **values: Any) -> None:
         return
     options = AuditOptions(**values)
     with open_session(options.context) as session:
-        query = {"fieldSelector": selector} if (selector := _build_selector(session, options)) else {}
+        query = {"fieldSelector": selector} if (selector := _build_selector(options)) else {}
         if options.follow:
             _follow(session, query, options)
             return
@@ -110,21 +140,30 @@ def list_command(ctx: typer.Context, **values: Any) -> None:
         print_items(events, KIND, output, _columns(output), lambda event: event_row(event, output), EMPTY)
 
 
-def _build_selector(session: Session, options: AuditOptions) -> str:
+def _build_selector(options: AuditOptions) -> str:
     values = {
         "user.username": options.user,
-        "verb": options.verb,
-        "objectRef.resource": options.resource,
-        "objectRef.namespace": project_namespace(session, options.project) if options.project else None,
+        "verb": options.verb[0] if options.verb and len(options.verb) == 1 else None,
+        "objectRef.resource": _resource_of(options.resource) if options.resource else None,
+        "project": options.project,
         "objectRef.name": options.name,
         "since": options.since,
         "until": options.until,
         "responseStatus.code": str(options.code) if options.code is not None else None,
     }
     chosen = [f"{field}={_escape(value)}" for field, value in values.items() if value]
+    if options.verb and len(options.verb) > 1:  # a field selector has no "one of these"
+        chosen += [f"verb!={each}" for each in VERBS if each not in options.verb]
+    if options.changes:
+        chosen += CHANGES
     if options.denied:
         chosen.append("refusedBy!=")
     return ",".join(chosen)
+
+
+def _resource_of(text: str) -> str:
+    """The resource that a noun of other commands stands for. Clusters have resources that no one here knows."""
+    return NOUNS.get(text.removesuffix("s"), text)
 
 
 def _escape(value: str) -> str:
@@ -239,7 +278,17 @@ def describe_object(event: Object) -> str:
     if not reference.get("resource"):
         return str(event.get("requestURI") or "-").partition("?")[0]
     names = ("namespace", "resource", "name", "subresource")
-    return "/".join(str(reference[name]) for name in names if reference.get(name))
+    described = "/".join(str(reference[name]) for name in names if reference.get(name))
+    return f"{_describe_gateway(event)}{described}"
+
+
+def _describe_gateway(event: Object) -> str:
+    """Where the object is, if it is in a connected cluster: with a colon and a space; else empty."""
+    match = GATEWAY_PATH.match(str(event.get("requestURI") or ""))
+    if match is None:
+        return ""
+    cluster, project, kind, name = match.groups()
+    return f"cluster {cluster}: " if cluster else f"{kind} {project}/{name}: "
 
 
 def _key_of(event: Object) -> str:

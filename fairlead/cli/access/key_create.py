@@ -15,7 +15,7 @@ from fairlead.cli.ui.output import Output, encode_data, print_note
 from fairlead.cli.ui.secret_file import OutputFileFlag, open_secret_output
 from fairlead.cli.ui.session import open_session
 from fairlead.client import ApiStatusError, ClientError
-from fairlead.client.contexts import KEY_ENV
+from fairlead.client.contexts import CA_FILE_ENV, KEY_ENV, URL_ENV
 from fairlead.core.objects import Object, get_path, name_of
 
 KEYS = "ownedaccesskeys"
@@ -78,7 +78,11 @@ def command(options: KeyCreateOptions) -> None:
         if options.output is Output.TABLE and not options.lifetime.disabled:
             # The login has the text of the CA certificate, not its file.
             ca_flag = " --ca-file CA.CRT" if session.login.authority else ""
-            print_note(f"to use it: `fairlead login {session.client.url}{ca_flag} --key-stdin`, or set {KEY_ENV}")
+            ca_variable = f", and {CA_FILE_ENV} to the file of its CA certificate" if session.login.authority else ""
+            print_note(
+                f"to use it: `fairlead login {session.client.url}{ca_flag} --key-stdin`, or set {KEY_ENV} to it, "
+                f"{URL_ENV} to {session.client.url}{ca_variable}"
+            )
 
 
 def _advice(problem: ApiStatusError, options: KeyCreateOptions) -> str:

@@ -18,6 +18,7 @@ from fairlead.client import ApiStatusError, Client, discovery
 from fairlead.core.objects import Object, get_path, name_of
 from fairlead.core.user import AUTHENTICATED_GROUPS
 
+NOT_FOUND = 404
 GRANT_ONLY_VERBS = frozenset({"*", "bind", "escalate", "impersonate", "makeowner", "use"})
 """Verbs that roles can grant although no request has them."""
 
@@ -217,12 +218,23 @@ def explain(options: ExplainOptions) -> None:
     with open_session(options.context) as session:
         resolved = resolve_query(session, query)
         status = review_access(session, options.key, resolved)
+        if not status.get("allowed"):
+            _require_existing(session.client, options.key)
         if options.output is not Output.TABLE:
             print_data(status, options.output)
         else:
             print_decision(status, options.key, resolved)
     if not status.get("allowed"):
         raise typer.Exit(1)
+
+
+def _require_existing(client: Client, key: str) -> None:
+    """Raises UsageError for a name that no key has: a denial would look the same."""
+    try:
+        client.get("ownedaccesskeys", key)
+    except ApiStatusError as problem:
+        if problem.code == NOT_FOUND:
+            raise UsageError(f"there is no access key {key}; `fairlead key list` shows yours") from None
 
 
 def review_access(session: Session, key: str, resolved: ResolvedQuery) -> Object:

@@ -364,6 +364,9 @@ def list_rules(context: ContextFlag = None, output: OutputFlag = Output.TABLE) -
         rows = [_row(rule) for rule in trust.get("rules") or ()]
         headers = ("NAME", "FROM", "CLAIMS", "AS", "TTL", "SCOPE")
         print_table(headers, rows, "no rules; add one with `fairlead trust github`, `gitlab`, `cluster` or `issuer`")
+        for rule in trust.get("rules") or ():
+            if problem := _find_missing_principal(session.client, rule):
+                print_note(f"warning: {problem}")
         if trust.get("audience"):
             print_note(f"tokens must have the audience {trust['audience']}")
 
@@ -380,6 +383,29 @@ def remove(
         for key in issued:
             session.client.delete(KEYS, key)
         print_note(f"removed the rule {name}, and revoked {len(issued)} key{'' if len(issued) == 1 else 's'}")
+
+
+def _find_missing_principal(client: Client, rule: Object) -> str:
+    """Why no token is exchanged by a rule whose principal is gone; empty if it exists, or cannot be read."""
+    name = rule.get("name")
+    for kind in ("user", "team"):
+        if principal := rule.get(kind):
+            path = client.path(f"{kind}s", str(principal))
+            what = f"the {kind} {principal}"
+            break
+    else:
+        namespace, _, account = str(rule.get("serviceAccount") or "").partition("/")
+        path = client.core_path("serviceaccounts", account, namespace=namespace)
+        what = f"the service account {namespace}/{account}"
+    try:
+        uid = get_path(client.send("GET", path), "metadata.uid")
+    except ApiStatusError as problem:
+        if problem.code != 404:
+            return ""
+        return f"the rule {name} accepts no tokens: {what} is gone; `fairlead trust remove {name}` removes the rule"
+    if rule.get("uid") and uid != rule["uid"]:
+        return f"the rule {name} accepts no tokens: {what} is another one now; remove the rule, and add it again"
+    return ""
 
 
 def _save(client: Client, rule: Object) -> None:

@@ -4,7 +4,8 @@
 - `project`: projects, their members, and what they use of their quotas
 - `cluster_instance`: spaces and virtual clusters; `instance`: shared with `workspace` and `app_instance`
 - `vcluster_import`: virtual clusters that already run
-- `instance_sleep`: puts these to sleep and wakes them; `instance_hold`: keeps them, and workspaces, awake
+- `instance_sleep`: puts these to sleep and wakes them; `instance_hold`: keeps them, and workspaces, awake;
+  `instance_share`: lets users and teams use them
 - `kubeconfig`: kubectl contexts for the server and its gateways
 - `get`, `apply`, `delete`: objects of any kind; they share `any_kind`
 - `app`, `app_instance`: apps, and installed apps

@@ -97,7 +97,7 @@ group = create_group("Create, list, show and delete apps; install, upgrade, roll
 
 @dataclass(frozen=True, slots=True)
 class ContentOptions:
-    """What the app deploys: a chart, or manifests."""
+    """What the app deploys: a chart, manifests, or a script."""
 
     chart: Annotated[str | None, flag("--chart", help="Name of a Helm chart to deploy.", metavar="CHART")] = None
     repo: Annotated[str | None, flag("--repo", help="Repository of the chart.", metavar="URL")] = None
@@ -108,6 +108,10 @@ class ContentOptions:
     manifests: Annotated[Path | None, flag("--manifests", help="YAML file with objects to deploy.", metavar="FILE")] = (
         None
     )
+    script: Annotated[
+        Path | None, flag("--script", help="Script to run in a pod of the target cluster.", metavar="FILE")
+    ] = None
+    image: Annotated[str | None, flag("--image", help="Image in which the script runs.", metavar="IMAGE")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +124,8 @@ class AppCreateOptions:
         list[str] | None,
         flag(
             "--parameter",
-            help="Parameter that users can set, with its default. `{{ parameters.NAME }}` in the values inserts it. "
-            "Repeatable.",
+            help="Parameter that users can set, with its default. `{{ parameters.NAME }}` in the values inserts it; a "
+            "script has it in the variable PARAMETER_NAME. Repeatable.",
             metavar="NAME[=DEFAULT]",
         ),
     ] = None
@@ -148,7 +152,7 @@ class AppCreateOptions:
 
 @create_command(group, APPS, AppCreateOptions)
 def build_app(session: Session, options: AppCreateOptions) -> NewObject:
-    """Create an app: a Helm chart, or manifests, that users can deploy."""
+    """Create an app: a Helm chart, manifests, or a script, that users can deploy."""
     spec = {
         "displayName": options.display_name,
         "description": options.description,
@@ -162,10 +166,14 @@ def build_app(session: Session, options: AppCreateOptions) -> NewObject:
 
 
 def _build_config(content: ContentOptions) -> Object:
-    if bool(content.chart) == bool(content.manifests):
-        raise UsageError("set what the app deploys: either --chart or --manifests")
-    if content.manifests and (content.repo or content.chart_version or content.values):
-        raise UsageError("--repo, --chart-version and --values are for a chart; leave them out with --manifests")
+    if sum(map(bool, (content.chart, content.manifests, content.script))) != 1:
+        raise UsageError("set what the app deploys: one of --chart, --manifests and --script")
+    if not content.chart and (content.repo or content.chart_version or content.values):
+        raise UsageError("--repo, --chart-version and --values are for a chart; leave them out, or set --chart")
+    if bool(content.script) != bool(content.image):
+        raise UsageError("--script and --image belong together; set both, or none")
+    if content.script:
+        return {"bash": {"script": _read_text(content.script), "image": content.image}}
     if content.manifests:
         return {"manifests": _read_text(content.manifests)}
     chart = {"name": content.chart, "repoURL": content.repo, "version": content.chart_version}

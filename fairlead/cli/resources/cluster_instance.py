@@ -23,6 +23,7 @@ from fairlead.cli.resources.instance import (
     wait_until_final,
 )
 from fairlead.cli.resources.instance_hold import add_hold_command
+from fairlead.cli.resources.instance_share import add_share_command
 from fairlead.cli.resources.instance_sleep import add_sleep_commands
 from fairlead.cli.resources.kubeconfig import KubeconfigOptions, space_target, virtual_cluster_target, write_context
 from fairlead.cli.ui.completion import complete_names
@@ -101,7 +102,9 @@ class CommonOptions:
 class SpaceCreateOptions:
     name: Annotated[str, typer.Argument(help="Name of the space.")]
     project: RequiredProjectFlag
-    cluster: Annotated[str, _cluster_flag("Connected cluster to create it in.")]
+    cluster: Annotated[
+        str | None, _cluster_flag("Connected cluster to create it in.", default="the only one of the project")
+    ] = None
     namespace: ClusterNamespaceFlag = None
     template: Annotated[str | None, _template_flag("space", "spacetemplates")] = None
     parameter: ParameterFlag = None
@@ -197,6 +200,7 @@ add_delete_command(
     space_group, SPACES, delete_with_namespace(SPACES, "Delete a space with its namespace and all objects in it.")
 )
 
+add_share_command(space_group, SPACES)
 add_sleep_commands(space_group, SPACES)
 add_hold_command(space_group, SPACES, wake_command="space wake", limits=HOLD_LIMITS)
 
@@ -249,6 +253,7 @@ itself is kept and only the server's role bindings in it are deleted.
 add_delete_command(vcluster_group, VIRTUAL_CLUSTERS, delete_with_namespace(VIRTUAL_CLUSTERS, DELETE_HELP))
 
 
+add_share_command(vcluster_group, VIRTUAL_CLUSTERS)
 add_sleep_commands(vcluster_group, VIRTUAL_CLUSTERS)
 add_hold_command(vcluster_group, VIRTUAL_CLUSTERS, wake_command="vcluster wake", limits=HOLD_LIMITS)
 

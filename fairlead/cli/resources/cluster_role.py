@@ -35,6 +35,7 @@ class RolePart(StrEnum):
     VIRTUAL_CLUSTERS = "virtual-clusters"
     RUNNERS = "runners"
     SLEEP = "sleep"
+    APPS = "apps"
 
 
 def command(
@@ -140,6 +141,8 @@ def _rules(part: RolePart, cluster_roles: Sequence[str]) -> Iterator[Object]:
     yield _rule(RBAC, ("clusterroles",), ("bind",), cluster_roles)
     if part is RolePart.VIRTUAL_CLUSTERS:
         yield from _chart_rules()
+    if part is RolePart.APPS:
+        yield from _app_rules()
 
 
 def _chart_rules() -> Iterator[Object]:
@@ -155,6 +158,16 @@ def _chart_rules() -> Iterator[Object]:
     yield _rule("networking.k8s.io", ("ingresses", "networkpolicies"), MANAGE_VERBS)
     yield _rule("policy", ("poddisruptionbudgets",), MANAGE_VERBS)
     yield _rule(RBAC, ("roles",), MANAGE_VERBS)
+
+
+def _app_rules() -> Iterator[Object]:
+    """Rules for the releases of apps, and for scripts with their Jobs. In a space, the impersonated deployer has its
+    role for that; in a namespace of the cluster, what the chart of an app creates is needed in addition."""
+    yield _rule("", ("secrets", "serviceaccounts"), MANAGE_VERBS)
+    yield _rule("batch", ("jobs",), MANAGE_VERBS)
+    yield _rule("", ("pods",), ("get", "list", "watch"))
+    yield _rule("", ("pods/log",), ("get",))
+    yield _rule(RBAC, ("clusterrolebindings",), MANAGE_VERBS)
 
 
 def _runner_rules() -> Iterator[Object]:

@@ -30,6 +30,7 @@ from fairlead.cli.workspaces.targets import (
 )
 from fairlead.client import ClientError
 from fairlead.core.objects import get_path
+from fairlead.core.workspaces import KEEP_CONTAINER
 
 
 class Editor(StrEnum):
@@ -79,6 +80,14 @@ class StartOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartOptions:
+    start: StartOptions
+    update: Annotated[
+        bool, typer.Option("--update", help="Apply a changed template, in a new container, as `up` does.")
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
 class UpOptions:
     start: StartOptions
     recreate: Annotated[bool, typer.Option("--recreate", help="Replace the container, and keep the files.")] = False
@@ -101,7 +110,8 @@ class StopOptions:
 def up(options: UpOptions) -> None:
     """Bring a workspace up: fetch its source, build and start its container.
 
-    While that is under way, another `up` joins it. A workspace that runs already stays as it is.
+    While that is under way, another `up` joins it. A workspace that runs already stays as it is, unless its template
+    has changed: then a new container is created from it.
     """
     flags = {"recreate": options.recreate, "reset": options.reset}
     question = f"Replace all files of {options.start.name}? What is not pushed to its repository is lost."
@@ -109,10 +119,13 @@ def up(options: UpOptions) -> None:
     _bring_up(options.start, {name: value for name, value in flags.items() if value}, "" if is_confirmed else question)
 
 
-@options_from(StartOptions)
-def start(options: StartOptions) -> None:
-    """Start a workspace that is stopped. The same as `up`."""
-    _bring_up(options, {})
+@options_from(RestartOptions)
+def start(options: RestartOptions) -> None:
+    """Start a workspace that is stopped, with the container that is there.
+
+    If its template has changed, `--update` or `up` apply it.
+    """
+    _bring_up(options.start, {} if options.update else {KEEP_CONTAINER: True})
 
 
 def _bring_up(options: StartOptions, flags: dict[str, bool], question: str = "") -> None:

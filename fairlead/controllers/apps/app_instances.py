@@ -12,6 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from fairlead.controllers.apps.chart_logins import ChartLogins
 from fairlead.controllers.apps.charts import build_annotations, build_chart, check_repository
 from fairlead.controllers.apps.left_behind import describe_abandoned, find_left_behind
+from fairlead.controllers.apps.script_jobs import (
+    SCRIPT_FAILED,
+    START_SECONDS,
+    ScriptJob,
+    build_script,
+    remove_script_objects,
+)
 from fairlead.controllers.apps.status import (
     APP_RESOLVED,
     DEPLOYED,
@@ -57,6 +64,7 @@ from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object
 from fairlead.domain.app_resolution import ResolvedApp, find_app_definition, resolve_app
+from fairlead.domain.app_scripts import has_script
 from fairlead.domain.password_parameters import hidden_values, hide_passwords
 from fairlead.domain.template_resolution import ResolutionError
 from fairlead.domain.typed_objects import ABANDON_ANNOTATION, App, AppInstance, TypedObject
@@ -156,7 +164,7 @@ class AppInstanceController:
         run.stage = DEPLOYED
         if not instance.release.get("name"):
             self._runner.require_program()  # before anything is created
-        release = self._build_release(instance, app, resolved, target)
+        release, job = self._build_release(instance, app, resolved, target)
         instance = run.instance = await self._claim(instance, target, release)
 
         run.stage = TARGET_READY
@@ -164,7 +172,7 @@ class AppInstanceController:
         run.done(TARGET_READY, "Usable", f'the namespace is "{target.namespace}"')
 
         run.stage = DEPLOYED
-        await self._deploy(run, app, target, release, resolved)
+        await self._deploy(run, app, target, release, resolved, job)
         await self._instances.write_status(instance, run.conditions, **run.fields)
         return add_jitter(CHECK_SECONDS)
 
@@ -179,19 +187,26 @@ class AppInstanceController:
             raise InstanceError(error.reason, error.message, ERROR) from None
         return app or App({}), resolved
 
-    def _build_release(self, instance: AppInstance, app: App, resolved: ResolvedApp, target: AppTarget) -> Release:
-        chart = build_chart(resolved.config)
+    def _build_release(
+        self, instance: AppInstance, app: App, resolved: ResolvedApp, target: AppTarget
+    ) -> tuple[Release, ScriptJob | None]:
+        """The release, and the Job in it if the App is a script."""
+        timeout = check_timeout(app.timeout, "spec", "fix the app")
+        script = build_script(app, resolved)
+        job = ScriptJob(script, instance.release_name, instance.uid, target, timeout) if script is not None else None
+        chart = job.build_chart() if job is not None else build_chart(resolved.config)
         check_repository(app, chart, self._repositories)
-        return Release(
+        release = Release(
             name=instance.release_name,
             namespace=target.namespace,
             chart=chart,
             values=resolved.config.get("values") or "",
             impersonate_user=deploying_user(instance, app, target),
             waits=app.waits,
-            timeout=check_timeout(app.timeout, "spec", "fix the app"),
+            timeout=timeout if job is None else timeout + START_SECONDS,
             annotations=build_annotations(resolved.config),
         )
+        return release, job
 
     async def _claim(self, instance: AppInstance, target: AppTarget, release: Release) -> AppInstance:
         """Adds the finalizer and records the target before anything is created. Returns the updated instance."""
@@ -224,10 +239,17 @@ class AppInstanceController:
         return None
 
     async def _deploy(
-        self, run: ReconcileAttempt[AppInstance], app: App, target: AppTarget, release: Release, resolved: ResolvedApp
+        self,
+        run: ReconcileAttempt[AppInstance],
+        app: App,
+        target: AppTarget,
+        release: Release,
+        resolved: ResolvedApp,
+        job: ScriptJob | None,
     ) -> None:
         """Runs helm if the release is not deployed as wanted."""
         instance = run.instance
+        _check_failed_script(instance, release)
         if not instance.release.get("name"):
             await self._check_unused(target, release)
             recorded = {"name": release.name, "namespace": release.namespace}
@@ -252,6 +274,10 @@ class AppInstanceController:
             is_unproven=instance.condition(SYNCED).get("reason") == NOT_COMPARED,
             complete_chart=lambda chart: self._logins.complete(chart, app.raw, instance.namespace),
         )
+        if job is not None:
+            wanted.before_run = lambda: job.prepare(wanted.api(), release.impersonate_user)
+            wanted.confirm = lambda: job.confirm(wanted.api())
+            wanted.explain = lambda error: job.explain(wanted.api(), error)
         try:
             record = await self._deployments.ensure(wanted, checks_always=True)
         except InstanceError:
@@ -347,9 +373,17 @@ class AppInstanceController:
                     raise InstanceError(
                         "ReleaseNotRemoved", "helm has not uninstalled the release; this is retried", WARNING
                     )
+                if self._has_script(instance):
+                    await remove_script_objects(target.api(), target, instance.release_name, instance.uid)
                 if user:
                     await remove_binding(target, instance)
         self._deployments.forget(instance.uid)
+
+    def _has_script(self, instance: AppInstance) -> bool:
+        """Whether its App is a script, in any version. An App that is in use cannot be deleted."""
+        app = self._find_app(instance)
+        spec = app.spec if app is not None else {}
+        return any(has_script(each) for each in (spec.get("config"), *(spec.get("versions") or ())))
 
     async def _hide_passwords(self, instance: AppInstance) -> bool:
         """Hides password parameters that were stored before their App existed. Returns whether it wrote."""
@@ -368,6 +402,16 @@ class AppInstanceController:
         resource = self._registry.resource(self._group, APP_INSTANCE.plural)
         await resource.modify(*instance.key, edit, server_write_options())
         return True
+
+
+def _check_failed_script(instance: AppInstance, release: Release) -> None:
+    """A script that has failed is not run again as it is: it may have done a part of its work. Raises InstanceError."""
+    last = read_attempt(instance.last_attempt)
+    if last is None or last.reason != SCRIPT_FAILED or last.has_succeeded:
+        return
+    if (last.hash, last.generation) == (release.hash, instance.generation):
+        message = instance.condition(DEPLOYED).get("message") or "the script has failed"
+        raise InstanceError(SCRIPT_FAILED, message, ERROR)
 
 
 def _wait_for_target(instance: AppInstance) -> Removal:

@@ -23,7 +23,7 @@ def build_chart(config: Object) -> Chart:
         return parse_repository_chart(config["chart"], "config.chart", "fix the app")
     if config.get("manifests"):
         return Chart("manifests", "", manifests=config["manifests"])
-    message = "the app runs a script, which this server does not do; use an app with a chart or manifests"
+    message = "the app runs a script, which templates do not do; install it with `fairlead app install`"
     raise InstanceError("UnsupportedApp", message, ERROR)
 
 

@@ -69,6 +69,10 @@ class Deployment:
     """Whether the status says that nothing could be compared after the last failure."""
     complete_chart: Callable[[Chart], Chart] | None = None
     """Called before Helm runs, for the username and password of the chart. Raises InstanceError."""
+    confirm: Callable[[], Awaitable[None]] | None = None
+    """Called after Helm has run, for what it may not notice. Raises InstanceError, RemoteApiError and UpstreamError."""
+    explain: Callable[[InstanceError], Awaitable[InstanceError]] | None = None
+    """Called after Helm has failed; returns what is to be reported. Raises UpstreamError."""
 
     @property
     def release_key(self) -> ReleaseKey:
@@ -195,9 +199,11 @@ class Deployments:
                 unfinished = [each for each in revisions if not each.is_deployed]
                 record, differences = await self._repair(wanted, record, unfinished)
         except InstanceError as error:
-            if wanted.attempt is not None and wanted.attempt is not former:
-                wanted.attempt = wanted.attempt.failed(error.reason)
-            raise
+            if wanted.attempt is None or wanted.attempt is former:
+                raise
+            explained = await _explain(wanted, error)
+            wanted.attempt = wanted.attempt.failed(explained.reason)
+            raise explained from None
         memory.is_unproven = differences.is_unknown
         memory.remark = _remark_unchecked(differences)
         if wanted.attempt is not None:
@@ -240,6 +246,9 @@ class Deployments:
             )
             message = f"helm has deployed the release, but {state}; this is retried"
             raise InstanceError("ReleaseMissing", message, WARNING)
+        if wanted.confirm is not None:
+            async with _limit_requests(wanted, "check what was deployed"):
+                await wanted.confirm()
         if is_annotated:
             async with _limit_requests(wanted, "annotate the objects of the release"):
                 await apply_annotations(wanted.api(), wanted.release, newest)
@@ -273,6 +282,16 @@ class Deployments:
 def _limit_requests(wanted: Deployment, action: str) -> AbstractAsyncContextManager[None]:
     """For requests about each object of a release, whose number others may control."""
     return limit_seconds(wanted.target.name, action, OBJECTS_TIMEOUT, wanted.release.impersonate_user, noun="cluster")
+
+
+async def _explain(wanted: Deployment, error: InstanceError) -> InstanceError:
+    if wanted.explain is None:
+        return error
+    try:
+        async with _limit_requests(wanted, "read what has failed"):
+            return await wanted.explain(error)
+    except InstanceError:  # the cluster is gone meanwhile, too
+        return error
 
 
 def _remark_unchecked(differences: Differences) -> str:

@@ -163,6 +163,9 @@ class RecordingApi:
     async def get(self, path: str, /) -> Object:
         return await self.api.get(path)
 
+    async def get_text(self, path: str, /) -> str:
+        return await self.api.get_text(path)
+
     async def create(self, path: str, body: Object, /) -> Object:
         answer = await self.api.create(path, body)
         self.has_created_namespace = (

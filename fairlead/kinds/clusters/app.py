@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairlead.core.objects import Object, get_path
+from fairlead.domain.app_scripts import find_script_problems
 from fairlead.domain.deploy_timeouts import TIMEOUT_RULE, parse_timeout
 from fairlead.domain.release_annotations import find_annotation_problems
 from fairlead.kinds.fields import (
@@ -28,16 +29,26 @@ _CONFIG: Mapping[str, Any] = {
     "manifests": string(
         "Kubernetes objects to create, as YAML text. Set one of chart, manifests and bash.", max_length=limits.DOCUMENT
     ),
-    "bash": without_effect(
-        obj(
-            "A script to run in a pod in the target cluster. Set one of chart, manifests and bash.",
-            script=string("The script.", max_length=limits.DOCUMENT),
-            image=string("Image of the container that runs the script."),
-            clusterRole=string("Cluster role bound to the pod in the target cluster."),
-            podSecurityContext=open_object("Kubernetes PodSecurityContext of the pod."),
-            securityContext=open_object("Kubernetes SecurityContext of the container."),
+    "bash": obj(
+        "A script to run in a pod in the target cluster. Set one of chart, manifests and bash.",
+        script=string(
+            "The script, of at most 256 KiB. It runs with bash, or with the program that its first line names after "
+            "`#!`. It is not a template: parameters are environment variables, such as `PARAMETER_SIZE`.",
+            max_length=limits.DOCUMENT,
         ),
-        "is not supported: a deployment of such an app fails; use a chart or manifests",
+        image=string("Image of the container that runs the script. Required with a script."),
+        clusterRole=string(
+            "Cluster role bound to the pod while the script runs: in the namespace of a space, and in all of a cluster "
+            "or virtual cluster. Only from apps that administrators trust. Without, the pod has no credential."
+        ),
+        podSecurityContext=open_object(
+            "Kubernetes PodSecurityContext of the pod, over the restricted default one. Only from apps that "
+            "administrators trust."
+        ),
+        securityContext=open_object(
+            "Kubernetes SecurityContext of the container, over the restricted default one. Only from apps that "
+            "administrators trust."
+        ),
     ),
     "values": string(
         "Values for the chart, as YAML text. Parameters are available as template variables.",
@@ -119,8 +130,11 @@ def check(change: Change) -> Iterable[Problem]:
     if timeout and timeout != get_path(change.old, "spec.timeout") and parse_timeout(timeout) is None:
         yield Problem.invalid("spec.timeout", timeout, TIMEOUT_RULE)
     known = [get_path(each, "annotations") for _, each in _configs((change.old or {}).get("spec") or {})]
+    scripts = [get_path(each, "bash") for _, each in _configs((change.old or {}).get("spec") or {})]
     for path, config in _configs(spec):
         yield from _source_problems(path, config)
+        if get_path(config, "bash") not in scripts:
+            yield from _script_problems(path, config)
         if get_path(config, "annotations") not in known:  # what was stored before there were rules may stay
             yield from _annotation_problems(path, config)
 
@@ -144,6 +158,13 @@ def _source_problems(path: str, config: Any) -> Iterable[Problem]:
     first, *others = [name for name, value in found.items() if value] or [""]
     for other in others:
         yield Problem.forbidden(f"{path}.{other}", f"{path}.{first} is set too; keep one of chart, manifests and bash")
+
+
+def _script_problems(path: str, config: Any) -> Iterable[Problem]:
+    bash = get_path(config, "bash") or {}
+    for field, problem in find_script_problems(bash):
+        value = bash.get(field) if field != "script" else ""
+        yield Problem.invalid(f"{path}.bash.{field}", value or "", problem)
 
 
 def _annotation_problems(path: str, config: Any) -> Iterable[Problem]:

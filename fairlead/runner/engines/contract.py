@@ -105,7 +105,9 @@ class WorkspaceSpec:
     """Options of the provider whose values come from secrets. They are not to be stored, and not for the workspace."""
     template_hash: str = ""
     """Changes with everything in the template that needs a new container. `EngineStatus` returns it. `up` replaces a
-    container with another hash."""
+    container with another hash, unless it `keeps_container`."""
+    keeps_container: bool = False
+    """Start the container that is there, also if it has another hash: no user has asked for the template."""
     recreate: bool = False
     """Replace the container, and keep the work folder."""
     reset: bool = False
@@ -113,6 +115,12 @@ class WorkspaceSpec:
     installation: str = ""
     """The ID of the server's installation. Everything that outlives the state folder of the engine, and could be found
     by the runner of another installation, is labelled with it."""
+
+    def accepts(self, template_hash: str) -> bool:
+        """Whether a container that was created from this template is to be used. Empty: there is none."""
+        if self.recreate or self.reset:
+            return False
+        return template_hash == self.template_hash or (self.keeps_container and bool(template_hash))
 
 
 # --- what is ----------------------------------------------------------------------------------------------------------
@@ -447,13 +455,22 @@ class ListeningSocket:
 
 
 @runtime_checkable
-class SocketEngine(Engine, Protocol):
+class SocketEngine(Protocol):
     """An engine whose workspaces can connect to sockets of the runner."""
+
+    async def listen_port(self, uid: str, port: int) -> socket.socket:
+        """A socket that listens on the workspace's own 127.0.0.1; 0 is for any port."""
+        ...
 
     async def listen(self, uid: str, name: str) -> ListeningSocket:
         """A socket that listens, and that the user of sessions in the workspace can connect to, and no other but root
         there. It takes the place of an earlier one of that name."""
         ...
+
+
+def find_sockets(engine: object) -> SocketEngine | None:
+    """The engine, if it is one with sockets."""
+    return engine if isinstance(engine, SocketEngine) else None
 
 
 @runtime_checkable

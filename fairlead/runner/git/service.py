@@ -14,7 +14,7 @@ import structlog
 
 from fairlead.client import ClientError
 from fairlead.core.objects import Object, get_path
-from fairlead.runner.engines.contract import GIT_SOCKET, Engine, EngineError, SocketEngine
+from fairlead.runner.engines.contract import GIT_SOCKET, Engine, EngineError, SocketEngine, find_sockets
 from fairlead.runner.git.cache import GET, MAX_REQUEST_BYTES, InvalidRequest, format_response, parse_request
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
@@ -52,11 +52,12 @@ class GitCredentials:
         without them, too, so nothing is raised."""
         record = workspace.record
         engine = self.services.engines.get(record.engine) if record is not None else None
-        if not isinstance(engine, SocketEngine) or not is_offered(workspace.workspace):
+        sockets = find_sockets(engine)
+        if engine is None or sockets is None or not is_offered(workspace.workspace):
             return
         async with self._locks.setdefault(workspace.uid, asyncio.Lock()):
             try:
-                await self._open(engine, workspace)
+                await self._open(engine, sockets, workspace)
             except (EngineError, OSError) as error:
                 log.warning("git in a workspace gets no credentials", uid=workspace.uid, error=str(error))
 
@@ -66,7 +67,7 @@ class GitCredentials:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _open(self, engine: "SocketEngine", workspace: WorkspaceReconciler) -> None:
+    async def _open(self, engine: Engine, sockets: SocketEngine, workspace: WorkspaceReconciler) -> None:
         uid = workspace.uid
         status = await engine.status(uid)
         known = self._offered.get(uid)
@@ -74,7 +75,7 @@ class GitCredentials:
             return
         if known is not None:
             known.serving.cancel()
-        opened = await engine.listen(uid, GIT_SOCKET)
+        opened = await sockets.listen(uid, GIT_SOCKET)
         serving = asyncio.create_task(self._serve(engine, workspace, opened.socket, status.started_at))
         self._offered[uid] = OfferedSocket(status.started_at, serving)
 

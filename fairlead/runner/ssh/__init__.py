@@ -21,6 +21,7 @@ In that process:
 server.py       its main program: an SSH server (asyncssh)
 confinement.py  what it gives up before it serves anyone
 channels.py     its channels: commands, terminals, sftp and forwarded ports
+listening.py    its sockets inside: `ssh -R`, and forwarded agents
 access.py       its requests
 
 messages.py has what the two tell each other.

@@ -14,10 +14,14 @@ import msgspec
 from fairlead.runner.engines.contract import EngineError, ExecOptions, Reason
 from fairlead.runner.engines.descriptors import Connection, Pipe, Terminal
 from fairlead.runner.ssh.messages import (
+    FIRST_OPEN_PORT,
     MAX_CONTROL_BYTES,
+    NO_AGENT,
     TOO_LONG,
+    AgentRequest,
     CommandRequest,
     Ended,
+    ListenRequest,
     MessageSocket,
     MessageTooLarge,
     PortRequest,
@@ -80,9 +84,9 @@ class Access:
     _number: int = 0
     _expected: "dict[int, asyncio.Future[list[int]]]" = field(default_factory=dict)
 
-    async def start(self, words: Sequence[str], options: ExecOptions) -> Command:
+    async def start(self, words: Sequence[str], options: ExecOptions, agent: int = NO_AGENT) -> Command:
         """Raises EngineError. A caller that is cancelled meanwhile leaves no command behind."""
-        starting = asyncio.ensure_future(self._start(words, options))
+        starting = asyncio.ensure_future(self._start(words, options, agent))
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -97,6 +101,18 @@ class Access:
         (descriptor,) = await self._request(PortRequest(self._next_number(), port))
         return Connection(descriptor)
 
+    async def open_agent(self, agent: int) -> socket.socket:
+        """A socket in the workspace that listens, for the agent with this number. Raises EngineError."""
+        (descriptor,) = await self._request(AgentRequest(self._next_number(), agent))
+        return socket.socket(fileno=descriptor)
+
+    async def listen(self, port: int) -> socket.socket:
+        """Raises EngineError."""
+        if port != 0 and not FIRST_OPEN_PORT <= port < 65536:
+            raise EngineError(Reason.NOT_RUNNING, f"ports have numbers from {FIRST_OPEN_PORT} to 65535")
+        (descriptor,) = await self._request(ListenRequest(self._next_number(), port))
+        return socket.socket(fileno=descriptor)
+
     def handle_reply(self, reply: Reply, descriptors: list[int]) -> None:
         expected = self._expected.pop(reply.number, None)
         if expected is None or expected.done():
@@ -106,7 +122,7 @@ class Access:
         else:
             expected.set_result(descriptors)
 
-    async def _start(self, words: Sequence[str], options: ExecOptions) -> Command:
+    async def _start(self, words: Sequence[str], options: ExecOptions, agent: int) -> Command:
         request = CommandRequest(
             number=self._next_number(),
             words=tuple(words),
@@ -115,6 +131,7 @@ class Access:
             tty=options.tty,
             columns=options.columns,
             rows=options.rows,
+            agent=agent,
         )
         session, *descriptors = await self._request(request)
         streams = MessageSocket(socket.socket(fileno=session))
@@ -124,7 +141,7 @@ class Access:
         stdin, stdout, stderr = descriptors
         return Command(streams, Pipe(stdin), Pipe(stdout), Pipe(stderr))
 
-    async def _request(self, request: CommandRequest | PortRequest) -> list[int]:
+    async def _request(self, request: CommandRequest | PortRequest | AgentRequest | ListenRequest) -> list[int]:
         expected: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
         self._expected[request.number] = expected
         try:

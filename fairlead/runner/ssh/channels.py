@@ -16,7 +16,7 @@ from fairlead.core.waiting import Signal
 from fairlead.runner.engines.contract import ByteReader, ByteStream, ByteWriter, EngineError, ExecOptions
 from fairlead.runner.ssh.access import Access, Command
 from fairlead.runner.ssh.limits import ChannelSlot
-from fairlead.runner.ssh.messages import MAX_PATH_CHARS, MAX_TERMINAL, Ended, NewConnection
+from fairlead.runner.ssh.messages import MAX_PATH_CHARS, MAX_TERMINAL, NO_AGENT, Ended, NewConnection
 from fairlead.runner.ssh.variables import TERMINAL, select_variables
 
 READ_BYTES = 32 * 1024
@@ -108,12 +108,20 @@ class Target:
     connection: NewConnection
 
 
+@dataclass(slots=True)
+class ForwardedAgent:
+    """The number of the agent that a client forwards, if it does."""
+
+    number: int = NO_AGENT
+
+
 class CommandSession(asyncssh.SSHServerSession[bytes]):
     """A shell, a command or sftp, with or without a terminal. It ends with its process, and its process with it."""
 
-    def __init__(self, target: Target, slot: ChannelSlot) -> None:
+    def __init__(self, target: Target, slot: ChannelSlot, agent: ForwardedAgent) -> None:
         self._target = target
         self._slot = slot
+        self._agent = agent
         self._channel: Any = None
         self._input: ChannelInput | None = None
         self._command: Command | None = None
@@ -152,7 +160,8 @@ class CommandSession(asyncssh.SSHServerSession[bytes]):
             channel.exit(1)
             return
         try:
-            self._command = started = await self._target.access.start(command, self._exec_options(channel))
+            options = self._exec_options(channel)
+            self._command = started = await self._target.access.start(command, options, self._agent.number)
         except EngineError as error:
             channel.write_stderr(f"{error.message}\n".encode())
             channel.exit(1)

@@ -28,6 +28,8 @@ class WorkspaceChannels:
     """The channels of all connections to one workspace."""
 
     count: int = 0
+    agents: set[int] = field(default_factory=set)
+    """The numbers of forwarded agents."""
 
 
 @dataclass(slots=True)

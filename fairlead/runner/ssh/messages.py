@@ -29,6 +29,11 @@ MAX_TERMINAL = 4096
 MAX_VARIABLES = 32
 MAX_VALUE_CHARS = 4096
 MAX_PATH_CHARS = 4096
+MAX_AGENTS = 32
+"""Forwarded agents of one workspace, one for each connection that wants it."""
+NO_AGENT = -1
+FIRST_OPEN_PORT = 1024
+"""Ports below it are for root, which the user of sessions need not be."""
 TOO_LONG = "the command is too long"
 
 
@@ -73,6 +78,23 @@ class CommandRequest(msgspec.Struct, frozen=True, tag="command"):
     tty: bool = False
     columns: Size = 80
     rows: Size = 24
+    agent: Annotated[int, Meta(ge=NO_AGENT, lt=MAX_AGENTS)] = NO_AGENT
+    """The forwarded agent that it can use."""
+
+
+class AgentRequest(msgspec.Struct, frozen=True, tag="agent"):
+    """Opens a socket for a forwarded agent. The number of the agent is part of its name, which so stays the same for a
+    user who connects again."""
+
+    number: Number
+    agent: Annotated[int, Meta(ge=0, lt=MAX_AGENTS)]
+
+
+class ListenRequest(msgspec.Struct, frozen=True, tag="listen"):
+    """Listens on a port of the workspace; 0 for any."""
+
+    number: Number
+    port: Annotated[int, Meta(ge=0, le=65535)]
 
 
 class PortRequest(msgspec.Struct, frozen=True, tag="port"):

@@ -14,16 +14,29 @@ from dataclasses import dataclass, field
 import msgspec
 import structlog
 
-from fairlead.runner.engines.contract import ByteStream, Engine, EngineError, ExecOptions, Process, Transferable
+from fairlead.runner.engines.contract import (
+    ByteStream,
+    Engine,
+    EngineError,
+    ExecOptions,
+    Process,
+    Reason,
+    Transferable,
+    find_sockets,
+)
 from fairlead.runner.engines.descriptors import Connection
 from fairlead.runner.ssh.limits import MAX_WORKSPACE_CHANNELS, RequestRate
 from fairlead.runner.ssh.messages import (
+    FIRST_OPEN_PORT,
     MAX_CONTROL_BYTES,
     MAX_REQUEST_BYTES,
+    NO_AGENT,
     TOO_LONG,
+    AgentRequest,
     CommandRequest,
     Ended,
     InvalidMessage,
+    ListenRequest,
     MessageSocket,
     PortRequest,
     Reply,
@@ -38,7 +51,9 @@ from fairlead.runner.ssh.variables import select_variables
 
 TOO_MANY = f"{MAX_WORKSPACE_CHANNELS} commands and ports of this workspace are open"
 FAILED = "the runner could not start it; its log has the reason"
-Request = CommandRequest | PortRequest
+NO_SOCKETS = "workspaces of this engine have no sockets for forwarded agents and -R"
+AGENT_VARIABLE = "SSH_AUTH_SOCK"
+Request = CommandRequest | PortRequest | AgentRequest | ListenRequest
 Control = SignalRequest | ResizeRequest
 _REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _CONTROLS: msgspec.msgpack.Decoder[Control] = msgspec.msgpack.Decoder(Control)
@@ -55,6 +70,8 @@ class WorkspaceRequests:
     control: MessageSocket
     rate: RequestRate = field(default_factory=RequestRate)
     _under_way: int = 0
+    _agents: dict[int, str] = field(default_factory=dict)
+    """The paths of the sockets for forwarded agents, by their numbers."""
 
     async def serve(self) -> None:
         """Up to the end of the process. Then everything that it has started ends. Raises InvalidMessage."""
@@ -87,8 +104,10 @@ class WorkspaceRequests:
         try:
             if isinstance(request, CommandRequest):
                 await self._run(request)
-            else:
+            elif isinstance(request, PortRequest):
                 await self._open_port(request)
+            else:
+                await self._listen(request)
         except EngineError as error:
             await self._reply(Reply(request.number, error.message))
         except OSError as error:  # the process has ended meanwhile, or this one has too many open files
@@ -106,11 +125,14 @@ class WorkspaceRequests:
     # --- commands -----------------------------------------------------------------------------------------------------
 
     async def _run(self, request: CommandRequest) -> None:
+        variables = select_variables(request.environment, has_terminal=request.tty)
+        path = self._agents.get(request.agent) if request.agent != NO_AGENT else None
+        agent = {AGENT_VARIABLE: path} if path is not None else {}
         options = ExecOptions(
             tty=request.tty,
             columns=request.columns or 80,
             rows=request.rows or 24,
-            environment=select_variables(request.environment, has_terminal=request.tty),
+            environment={**variables, **agent},
             folder=request.folder,
         )
         process = await self.engine.exec(self.uid, request.words, options)
@@ -178,6 +200,22 @@ class WorkspaceRequests:
                 close_all(descriptors)
             return
         await self._pump_port(request, stream)
+
+    async def _listen(self, request: AgentRequest | ListenRequest) -> None:
+        """The process accepts connections itself. Nothing of the socket stays here."""
+        engine = find_sockets(self.engine)
+        if engine is None:
+            raise EngineError(Reason.NOT_RUNNING, NO_SOCKETS)
+        if isinstance(request, AgentRequest):
+            opened = await engine.listen(self.uid, f"agent-{request.agent}")
+            self._agents[request.agent] = opened.path
+            listening = opened.socket
+        elif request.port == 0 or request.port >= FIRST_OPEN_PORT:
+            listening = await engine.listen_port(self.uid, request.port)
+        else:
+            raise InvalidMessage(f"port {request.port} is one of root")
+        with listening:
+            await self._reply(Reply(request.number), [listening.fileno()])
 
     async def _pump_port(self, request: PortRequest, stream: ByteStream) -> None:
         ours, theirs = socket.socketpair()

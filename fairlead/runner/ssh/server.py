@@ -23,12 +23,15 @@ from asyncssh.constants import OPEN_ADMINISTRATIVELY_PROHIBITED, OPEN_CONNECT_FA
 from fairlead.core.log import configure_logging
 from fairlead.runner.engines.contract import EngineError
 from fairlead.runner.ssh.access import Access
-from fairlead.runner.ssh.channels import CommandSession, PortSession, Target
+from fairlead.runner.ssh.channels import CommandSession, ForwardedAgent, PortSession, Target
 from fairlead.runner.ssh.confinement import confine
 from fairlead.runner.ssh.limits import ChannelSlot, ConnectionChannels, TooManyChannels, WorkspaceChannels
+from fairlead.runner.ssh.listening import WorkspaceListener
 from fairlead.runner.ssh.messages import (
+    MAX_AGENTS,
     MAX_DESCRIPTORS,
     MAX_MESSAGE_BYTES,
+    NO_AGENT,
     MessageSocket,
     NewConnection,
     Reply,
@@ -48,14 +51,18 @@ class WorkspaceServer(asyncssh.SSHServer):
     def __init__(self, target: Target, channels: WorkspaceChannels) -> None:
         self._target = target
         self._channels = ConnectionChannels(channels)
+        self._agent = ForwardedAgent()
         self._connection: Any = None
         self.closed = asyncio.Event()
 
     def connection_made(self, conn: Any) -> None:
+        """asyncssh would create the socket of an agent on its own, in the file system of this process."""
         self._connection = conn
+        conn.create_agent_listener = self._open_agent
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._channels.close()
+        self._channels.workspace.agents.discard(self._agent.number)
         self.closed.set()
 
     def begin_auth(self, username: str) -> bool:
@@ -70,13 +77,53 @@ class WorkspaceServer(asyncssh.SSHServer):
         return True
 
     def session_requested(self) -> Any:
-        return CommandSession(self._target, self._take_slot())
+        return CommandSession(self._target, self._take_slot(), self._agent)
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> Any:
         if dest_host not in LOOPBACK:
             message = "only ports of the workspace itself are forwarded: use localhost"
             raise asyncssh.ChannelOpenError(OPEN_ADMINISTRATIVELY_PROHIBITED, message)
         return self._open_port(dest_port, self._take_slot())
+
+    async def server_requested(self, listen_host: str, listen_port: int) -> Any:
+        """`ssh -R`: on the workspace's own 127.0.0.1, whatever address the client wants, as with sshd's default."""
+        connection = self._connection
+
+        async def open_channel(create_session: Callable[[], Any]) -> None:
+            await connection.create_connection(create_session, listen_host, listener.get_port())
+
+        try:
+            listening = await self._target.access.listen(listen_port)
+            listener = WorkspaceListener(listening, self._channels, open_channel)
+        except (EngineError, TooManyChannels) as error:
+            log.info("a port is not forwarded", uid=self._target.uid, port=listen_port, reason=str(error))
+            return False
+        return listener
+
+    async def _open_agent(self) -> bool:
+        """When a session of the client wants its agent forwarded. All sessions of a connection share it."""
+        if self._agent.number != NO_AGENT:
+            return True
+        agents = self._channels.workspace.agents
+        number = next((each for each in range(MAX_AGENTS) if each not in agents), NO_AGENT)
+        is_permitted = self._connection.check_certificate_permission("agent-forwarding")
+        if number == NO_AGENT or not is_permitted:
+            return False
+        agents.add(number)
+        self._agent.number = number
+        connection = self._connection
+
+        async def open_channel(create_session: Callable[[], Any]) -> None:
+            await connection.create_agent_channel().open(create_session)
+
+        try:
+            WorkspaceListener(await self._target.access.open_agent(number), self._channels, open_channel)
+        except (EngineError, TooManyChannels) as error:
+            agents.discard(number)
+            self._agent.number = NO_AGENT
+            log.info("an agent is not forwarded", uid=self._target.uid, reason=str(error))
+            return False
+        return True
 
     async def _open_port(self, port: int, slot: ChannelSlot) -> PortSession:
         try:

@@ -34,7 +34,7 @@ FILTERED_LIST_REASON = "the list is filtered to the objects that the user may ge
 MAX_GROUPS, MAX_EXTRA_VALUES = 100, 16
 """How many groups, and how many extra fields and values of each, an event contains."""
 
-_VERBS = frozenset(
+LOGGED_VERBS = frozenset(
     {
         *("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"),
         *("post", "put", "head", "options", "connect", "trace"),
@@ -85,7 +85,7 @@ def encode_line(event: Object) -> bytes:
 def verb_of(call: Call) -> str:
     """The verb for the log. Clients can send any HTTP method, so unknown ones become "unknown"."""
     verb = call.target.verb or call.method.lower()
-    return verb if verb in _VERBS else "unknown"
+    return verb if verb in LOGGED_VERBS else "unknown"
 
 
 def _set_users(event: Object, user: User) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 
 import msgspec
 import orjson
@@ -59,6 +60,7 @@ class LoggedEvent(msgspec.Struct):
     stage: str
     stageTimestamp: str
     verb: str = ""
+    requestURI: str = ""
     requestReceivedTimestamp: str = ""
     user: LoggedUser = msgspec.field(default_factory=LoggedUser)
     impersonatedUser: LoggedUser | None = None
@@ -136,6 +138,14 @@ class Requester:
     uid: str
 
 
+class EventGroup(Protocol):
+    @property
+    def needle(self) -> bytes:
+        """Text that is in the lines of all its events; empty if there is none."""
+
+    def matches(self, event: LoggedEvent) -> bool: ...
+
+
 @dataclass(frozen=True, slots=True)
 class EventQuery:
     """Which events to return. `since` and `until` are timestamps in the format of the log; empty for no limit.
@@ -149,6 +159,8 @@ class EventQuery:
     own: Requester | None = None
     needle: bytes = b""
     """Text that is in every line to return. Other lines are not decoded."""
+    group: "EventGroup | None" = None
+    """Events that no single field identifies."""
 
     @property
     def logs(self) -> tuple[int, ...]:
@@ -161,13 +173,17 @@ class EventQuery:
             return False
         if (self.since and event.stageTimestamp < self.since) or (self.until and event.stageTimestamp > self.until):
             return False
+        if self.group is not None and not self.group.matches(event):
+            return False
         return all(
             each.matches({each.key: LOG_NAMES[log] if each.key == LOG_FIELD else FIELDS[each.key](event)})
             for each in self.fields
         )
 
 
-def build_query(fields: tuple[Requirement, ...], own: Requester | None, now: datetime) -> EventQuery:
+def build_query(
+    fields: tuple[Requirement, ...], own: Requester | None, now: datetime, group: EventGroup | None = None
+) -> EventQuery:
     """The query of a field selector whose fields were checked. Raises BadRequest for an invalid time."""
     times = {SINCE: "", UNTIL: ""}
     others = []
@@ -175,10 +191,22 @@ def build_query(fields: tuple[Requirement, ...], own: Requester | None, now: dat
         if each.key not in times:
             others.append(each)
             continue
-        if each.operator != "in" or times[each.key]:
-            raise BadRequest(f"fieldSelector: {each.key} can be given once, with =")
-        times[each.key] = _parse_time(each.key, next(iter(each.values)), now)
-    return EventQuery(tuple(others), times[SINCE], times[UNTIL], own, _find_needle(others, own))
+        if times[each.key]:
+            raise can_be_given_once(each.key)
+        times[each.key] = _parse_time(each.key, single_value(each), now)
+    needle = _find_needle(others, own) or (group.needle if group is not None else b"")
+    return EventQuery(tuple(others), times[SINCE], times[UNTIL], own, needle, group)
+
+
+def single_value(requirement: Requirement) -> str:
+    """The value of a field that can only be compared with `=`. Raises BadRequest."""
+    if requirement.operator != "in":
+        raise can_be_given_once(requirement.key)
+    return next(iter(requirement.values))
+
+
+def can_be_given_once(field: str) -> BadRequest:
+    return BadRequest(f"fieldSelector: {field} can be given once, with =")
 
 
 def _find_needle(fields: Sequence[Requirement], own: Requester | None) -> bytes:

@@ -17,6 +17,7 @@ from fairlead.core.clock import Clock
 from fairlead.core.errors import ApiError, Conflict
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.user import User
+from fairlead.core.workspaces import KEEP_CONTAINER
 from fairlead.domain.sleep_mode import (
     INACTIVITY_SLEEP,
     SCHEDULED_SLEEP,
@@ -99,7 +100,9 @@ class Waking:
             self._guard.note(uid, user)
             raise Conflict(f'workspace "{request.name}" is asleep: {why}; wake it with `fairlead workspace up`')
         await self._wake(request, "Ssh")
-        waking = await self._requests.open(request, OpenRequest("up", debug=wanted.debug))
+        # A session does not ask for a changed template: it goes on with the container that it knows.
+        up = OpenRequest("up", debug=wanted.debug, options={KEEP_CONTAINER: True})
+        waking = await self._requests.open(request, up)
         return WakingStream(waking, lambda: self._requests.open(request, wanted))
 
     async def note_session_end(self, request: ActionRequest) -> None:

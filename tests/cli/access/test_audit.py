@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from fairlead.cli.access.audit import VERBS
+from fairlead.server.audit.events import LOGGED_VERBS
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, Request, failure_status
 
@@ -76,10 +78,48 @@ def test_flags_become_a_field_selector(user: CliFixture) -> None:
     (request,) = user.fake.requests_to("GET", EVENTS)
     assert request.query["fieldSelector"].split(",o")[0] == r"user.username=a\=b\,c,verb=get"
     assert request.query["fieldSelector"].endswith(
-        "objectRef.resource=secrets,objectRef.namespace=service-p-demo,objectRef.name=s,"
+        "objectRef.resource=secrets,project=demo,objectRef.name=s,"
         "since=1h,until=2026-01-02T03:04:05Z,responseStatus.code=403,refusedBy!="
     )
     assert request.query["limit"] == "50"
+
+
+def test_several_verbs_are_all_but_the_others(user: CliFixture) -> None:
+    user.fake.on("GET", EVENTS, page())
+    assert user.run("audit", "--verb", "patch", "--verb", "delete").code == 0
+    (request,) = user.fake.requests_to("GET", EVENTS)
+    excluded = {each.removeprefix("verb!=") for each in request.query["fieldSelector"].split(",")}
+    assert excluded == set(VERBS) - {"patch", "delete"}
+    assert set(VERBS) == {*LOGGED_VERBS, "unknown"}
+
+
+def test_changes_are_without_reads_dry_runs_and_reviews(user: CliFixture) -> None:
+    user.fake.on("GET", EVENTS, page())
+    assert user.run("audit", "--changes", "--resource", "spaces").code == 0
+    (request,) = user.fake.requests_to("GET", EVENTS)
+    terms = request.query["fieldSelector"].split(",")
+    assert {"verb!=get", "dryRun!=All", "objectRef.resource!=selves", "objectRef.resource=spaceinstances"} <= set(terms)
+
+
+@pytest.mark.parametrize("verb", ["patch,delete", "foo", "GET"])
+def test_an_unknown_verb_is_a_usage_error(user: CliFixture, verb: str) -> None:
+    result = user.run("audit", "--verb", verb)
+    assert (result.code, "is no verb" in result.err, "Repeat --verb" in " ".join(result.err.split())) == (2, True, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("project/demo/space/real/apis/apps/v1/deployments", "space demo/real: "),
+        ("project/demo/virtualcluster/dev/api/v1/pods", "virtualcluster demo/dev: "),
+        ("cluster/berlin/api/v1/pods", "cluster berlin: "),
+    ],
+)
+def test_an_object_in_a_cluster_says_where_it_is(user: CliFixture, path: str, place: str) -> None:
+    reference = {"resource": "deployments", "namespace": "demo-real", "name": "x"}
+    event = build_event("one", requestURI=f"/kubernetes/{path}", objectRef=reference)
+    user.fake.on("GET", EVENTS, page(event))
+    assert f" {place}demo-real/deployments/x " in user.run("audit").out
 
 
 def test_pages_are_followed_until_the_limit_also_if_one_is_empty(user: CliFixture) -> None:

@@ -31,6 +31,7 @@ def review_cli(user: CliFixture) -> CliFixture:
     user.fake.on("GET", "/kubernetes/management/api", (200, {"items": []}))
     user.fake.on("GET", "/kubernetes/management/apis", (200, {"items": [group]}))
     user.fake.on("POST", SELF_REVIEWS, (201, {"status": ALLOWED}))
+    user.fake.on("GET", f"{M}/ownedaccesskeys/ci", (200, {"metadata": {"name": "ci"}}))
     return user
 
 
@@ -136,3 +137,10 @@ def test_an_unknown_resource_is_an_error_and_not_a_denial(review_cli: CliFixture
     assert result.code == 1
     assert "the server has no resource 'pods'" in result.err
     assert not review_cli.fake.requests_to("POST", SELF_REVIEWS)
+
+
+def test_a_key_that_does_not_exist_is_another_error_than_a_denial(review_cli: CliFixture) -> None:
+    review_cli.fake.on("POST", SELF_REVIEWS, (201, {"status": DENIED}))
+    review_cli.fake.on("GET", f"{M}/ownedaccesskeys/cii", (404, failure_status(404, "NotFound", "no")))
+    result = review_cli.run("key", "explain", "cii", "--verb", "create", "--resource", "app")
+    assert (result.code, "there is no access key cii" in result.err) == (2, True)

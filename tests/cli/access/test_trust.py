@@ -183,6 +183,24 @@ def test_a_service_account_of_a_cluster_is_trusted_with_one_command(user: CliFix
     assert "serviceAccountUID" not in config.trust["rules"][1]
 
 
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ((404, failure_status(404, "NotFound", "no")), "the user ci is gone; `fairlead trust remove deploy`"),
+        ((200, {"metadata": {"uid": "another"}}), "the user ci is another one now"),
+        ((403, failure_status(403, "Forbidden", "no")), ""),
+    ],
+)
+def test_a_rule_whose_principal_is_gone_is_marked(
+    user: CliFixture, config: StoredConfig, answer: Any, problem: str
+) -> None:
+    _run(user, "github", "deploy", "--repository-id", "74", *AS)
+    user.fake.on("GET", f"{M}/users/ci", answer)
+    listed = _run(user, "list")
+    assert listed.code == 0
+    assert problem in listed.err and ("accepts no tokens" in listed.err) == bool(problem)
+
+
 def test_rules_are_listed_and_removed_with_their_keys(user: CliFixture, config: StoredConfig) -> None:
     assert "no rules" in _run(user, "list").err
     _run(user, "github", "deploy", "--repository-id", "74", *AS)

@@ -35,6 +35,7 @@ def get_cluster_role_rules(objects: list[dict[str, Any]]) -> list[dict[str, Any]
         (["spaces"], ["gateways", "spaces"]),
         (["virtual-clusters", "spaces"], ["gateways", "spaces", "virtual-clusters"]),
         (["runners"], ["gateways", "runners"]),
+        (["apps"], ["gateways", "apps"]),
     ],
 )
 def test_each_part_is_a_role_bound_to_one_service_account_with_a_token(parts: list[str], roles: list[str]) -> None:
@@ -74,20 +75,20 @@ def test_every_probed_permission_is_in_the_role_for_gateways() -> None:
 
 def test_no_role_grants_everything_or_allows_escalation() -> None:
     everything = [
-        rule for rule in get_cluster_role_rules(print_roles("spaces", "virtual-clusters")) if "*" in str(rule)
+        rule for rule in get_cluster_role_rules(print_roles("spaces", "virtual-clusters", "apps")) if "*" in str(rule)
     ]
     escalating = [
         rule
-        for rule in get_cluster_role_rules(print_roles("spaces", "virtual-clusters"))
+        for rule in get_cluster_role_rules(print_roles("spaces", "virtual-clusters", "apps"))
         if "escalate" in rule["verbs"]
     ]
     assert (everything, escalating) == ([], [])
     bindable = [
         rule["resourceNames"]
-        for rule in get_cluster_role_rules(print_roles("spaces", "virtual-clusters"))
+        for rule in get_cluster_role_rules(print_roles("spaces", "virtual-clusters", "apps"))
         if "bind" in rule["verbs"]
     ]
-    assert bindable == [["admin", "edit", "view"]] * 2
+    assert bindable == [["admin", "edit", "view"]] * 3
 
 
 def test_the_role_for_runners_has_all_permissions_that_the_server_grants_to_a_runner() -> None:

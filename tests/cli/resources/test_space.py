@@ -250,3 +250,11 @@ def test_delete_with_abandon_leaves_the_namespace_in_the_cluster(ada: CliFixture
     assert change.body == {"metadata": {"annotations": {"service.sh/abandon": "true"}}}
     assert len(ada.fake.requests_to("DELETE", f"{SPACES}/dev")) == 1
     assert "the namespace demo-dev in the cluster berlin was left behind" in result.err
+
+
+def test_create_takes_the_only_cluster_of_the_project(ada: CliFixture) -> None:
+    cluster = build_object("oslo", spec={"config": {"secretName": "oslo"}})
+    ada.fake.on("GET", f"{M}/projects/demo/clusters", (200, {"clusters": [cluster]}))
+    result = ada.run("space", "create", "dev", "--project", "demo")
+    assert (result.code, "in the cluster oslo, the only one of the project demo" in result.err) == (0, True)
+    assert ada.fake.requests_to("POST", SPACES)[-1].body["spec"]["clusterRef"] == {"cluster": "oslo"}

@@ -138,8 +138,14 @@ def test_up_passes_its_flags_on_and_reset_is_confirmed(ada: CliFixture) -> None:
     assert ada.run("workspace", "up", *FLAGS, "--reset").code == 2
     assert ada.run("workspace", "up", *FLAGS, "--reset", "--yes").code == 0
     assert ada.run("workspace", "start", *FLAGS, "--no-wait").code == 0
+    assert ada.run("workspace", "start", *FLAGS, "--no-wait", "--update").code == 0
     sent = [each.body["spec"].get("options") for each in ada.fake.requests_to("POST", f"{DEV}/up")]
-    assert [each and json.loads(each) for each in sent] == [{"recreate": True}, {"reset": True}, None]
+    assert [each and json.loads(each) for each in sent] == [
+        {"recreate": True},
+        {"reset": True},
+        {"keepContainer": True},
+        None,
+    ]
 
 
 def test_stop_shows_its_step_and_how_to_start_again(ada: CliFixture) -> None:

@@ -12,6 +12,7 @@ from fairlead.controllers.apps.app_instances import AppInstanceController
 from fairlead.controllers.helm.chart import Release
 from fairlead.controllers.helm.deploy import ReleaseRunner
 from fairlead.controllers.helm.helm import RELEASE_PENDING
+from fairlead.controllers.helm.missing_rules import PERMISSIONS_MISSING, describe_missing_rules
 from fairlead.controllers.helm.release_objects import RELEASE_NAME, RELEASE_NAMESPACE
 from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError
 from fairlead.controllers.instances.templates import InstanceTemplateController
@@ -21,6 +22,7 @@ from fairlead.upstream.access import ClusterEndpoint
 from tests.controllers.instances.helm_fixture import KUBECONFIG
 from tests.fake_cluster.helm_releases import SECRETS, find_revisions, remove_release, store_release
 from tests.fake_cluster.kube import FakeKube
+from tests.fake_cluster.script_hooks import ScriptEnd, run_hooks
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
 from tests.harness.instance_controllers import build_space_controller
@@ -58,6 +60,8 @@ class ReleaseHelm:
         """With values that contain this, the first object is written, and the cluster refuses the second."""
         self.hanging_values = ""
         """With values that contain this, the run does not end after the first object, as with `wait`."""
+        self.script_end = ScriptEnd()
+        """How the next script ends."""
         self.installed: list[Release] = []
         self.uninstalled: list[Release] = []
         self.now: Callable[[], float] = time.time
@@ -80,6 +84,9 @@ class ReleaseHelm:
             for path in find_revisions(kube, release)
         ):
             raise InstanceError(RELEASE_PENDING, "another operation is in progress", WARNING)
+        if "helm.sh/hook" in release.chart.manifests:
+            self._run_hooks(kube, release)
+            return
         manifest = self._write_objects(kube, release, forces_conflicts=forces_conflicts)
         if self.hanging_values and self.hanging_values in release.values:
             store_release(kube, release, "pending-upgrade", created_at=f"{self.now():.0f}", manifest=manifest)
@@ -91,6 +98,14 @@ class ReleaseHelm:
         if release.chart.name == VIRTUAL_CLUSTER_CHART:
             path = f"{SECRETS.format(release.namespace)}/vc-{release.name}"
             kube.add_object(path, data={"config": encode_base64(KUBECONFIG)})
+
+    def _run_hooks(self, kube: FakeKube, release: Release) -> None:
+        error = run_hooks(kube, release, self.script_end)
+        store_release(kube, release, "failed" if error else "deployed")
+        if missing := describe_missing_rules(" ".join(error.split())):
+            raise InstanceError(PERMISSIONS_MISSING, missing, ERROR)
+        if error:
+            raise InstanceError("HelmFailed", f"helm upgrade failed: Error: UPGRADE FAILED: {error}", WARNING)
 
     def _write_objects(self, kube: FakeKube, release: Release, *, forces_conflicts: bool) -> str:
         """Returns the manifest."""

@@ -265,7 +265,6 @@ async def test_an_app_is_deployed_into_a_virtual_cluster(
     ("app", "reason"),
     [
         ({"clusters": ["other"]}, "ClusterNotAllowed"),
-        ({"config": {"bash": {"script": "true"}}}, "UnsupportedApp"),
         ({"config": {}}, "UnsupportedApp"),
         ({"config": {"chart": {"name": "web", "repoURL": "file:///etc"}}}, "InvalidChart"),
         ({"config": {"chart": {"name": "-x", "repoURL": "https://charts.example"}}}, "InvalidChart"),

@@ -34,6 +34,9 @@ class FixedResponseApi:
     async def get(self, path: str) -> Object:
         return self.response
 
+    async def get_text(self, path: str) -> str:
+        return str(self.response)
+
     async def create(self, path: str, body: Object) -> Object:
         return self.response
 

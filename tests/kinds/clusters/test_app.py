@@ -38,9 +38,9 @@ def test_at_most_one_source_is_valid(config: Object) -> None:
     ("config", "surplus"),
     [
         ({"chart": CHART, "manifests": "kind: ConfigMap"}, ["manifests"]),
-        ({"chart": {"repoURL": "https://x"}, "bash": {"script": "true"}}, ["bash"]),
-        ({"manifests": "x", "bash": {"script": "true"}}, ["bash"]),
-        ({"chart": CHART, "manifests": "x", "bash": {"script": "true"}}, ["manifests", "bash"]),
+        ({"chart": {"repoURL": "https://x"}, "bash": {"script": "true", "image": "x"}}, ["bash"]),
+        ({"manifests": "x", "bash": {"script": "true", "image": "x"}}, ["bash"]),
+        ({"chart": CHART, "manifests": "x", "bash": {"script": "true", "image": "x"}}, ["manifests", "bash"]),
     ],
 )
 def test_more_than_one_source_is_rejected(config: Object, surplus: list[str]) -> None:

@@ -10,7 +10,7 @@ from fairlead.core.findings import Finding
 from fairlead.runner.engines.contract import Limits
 from fairlead.runner.engines.devcontainer import diagnosis
 from fairlead.runner.engines.devcontainer.isolation import disk
-from fairlead.runner.engines.devcontainer.settings import Settings
+from fairlead.runner.engines.devcontainer.settings import DiskLimits, Settings
 
 PROGRAMS = ("podman", "git", "iptables", "ip", "nsenter", "setpriv", "runc", "devcontainer")
 
@@ -28,6 +28,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(diagnosis, "OLDEST_KERNEL", (1, 0))
     monkeypatch.setattr(diagnosis, "list_missing_controllers", lambda: [])
     monkeypatch.setattr(diagnosis, "find_loop_problem", lambda: "")
+    monkeypatch.setattr(diagnosis, "find_limit_problem", lambda: "")
     monkeypatch.setattr(diagnosis, "CORE_PATTERN", tmp_path / "core_pattern")
     monkeypatch.setattr(diagnosis, "SUBORDINATE_IDS", (tmp_path / "subuid",))
     (tmp_path / "core_pattern").write_text("core\n")
@@ -47,6 +48,18 @@ async def find_problems(machine: Path, **changes: object) -> dict[str, Finding]:
 
 async def test_a_machine_with_everything_has_no_problem(machine: Path) -> None:
     assert await find_problems(machine) == {}
+
+
+async def test_a_machine_that_cannot_limit_disks_is_named(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "find_limit_problem", lambda: "there is no blkio")
+    problems = await find_problems(machine)
+    assert list(problems) == ["disk limits"]
+    assert not problems["disk limits"].is_fatal and "disk_limits" in problems["disk limits"].remedy
+    assert (
+        problems["disk limits"].detail == "each workspace reads and writes at most 256Mi and 10000 operations a second"
+    )
+    assert await find_problems(machine, disk_limits=DiskLimits(0, 0)) == {}
+    assert await find_problems(machine, workspace_disk_bytes=0) == {}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.runner.harness.other_machine import create_certificate, other_machine
+from tests.runner.harness.other_machine import TEST_NET_3, create_certificate, other_machine
 from tests.runner.harness.root_programs import HARNESS_VARIABLE
 
 PORT = 8443
@@ -38,9 +38,13 @@ class GitServer:
             subprocess.run(command, env={**os.environ, HARNESS_VARIABLE: "1"}, check=True, capture_output=True)
 
     def log(self, name: str, form: str) -> str:
-        command = ["git", "-C", str(self.folder / name), "log", f"--format={form}", "main"]
+        return self.run(name, "log", f"--format={form}", "main").stdout.decode()
+
+    def run(self, name: str, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+        """Runs git in a repository."""
+        command = ["git", "-C", str(self.folder / name), *arguments]
         environment = {**os.environ, HARNESS_VARIABLE: "1"}
-        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(command, env=environment, check=True, capture_output=True)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -97,7 +101,7 @@ class Handler(BaseHTTPRequestHandler):
 def running_git_server(number: int, folder: Path, login: str) -> Iterator[GitServer]:
     """`login` is `USER:PASSWORD`, which every request needs."""
     folder.mkdir()
-    with other_machine("git", number) as machine:
+    with other_machine("git", number, TEST_NET_3) as machine:
         certificate = create_certificate(folder.with_name("git.pem"), machine.address)
         with machine.serve(__name__, str(folder), login, certificate):
             yield GitServer(f"{machine.address}:{PORT}", folder, Path(f"{certificate}.certificate").read_text())

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from tests.runner.harness.other_machine import create_certificate, other_machine
+from tests.runner.harness.other_machine import TEST_NET_2, create_certificate, other_machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def running_registry(number: int, folder: Path, with_tls: bool = False) -> Itera
     """Serves the image in this folder under every name, at port 5000 of an address in TEST-NET-2."""
     requests = folder.with_name("requests")
     requests.touch()
-    with other_machine("registry", number) as machine:
+    with other_machine("registry", number, TEST_NET_2) as machine:
         certificate = create_certificate(folder.with_name("registry.pem"), machine.address) if with_tls else ""
         with machine.serve(__name__, str(folder), str(requests), certificate):
             yield ImageRegistry(f"{machine.address}:5000", requests)

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+TEST_NET_2 = "198.51.100"
+TEST_NET_3 = "203.0.113"
+
 
 @dataclass(frozen=True, slots=True)
 class OtherMachine:
@@ -26,11 +29,12 @@ class OtherMachine:
 
 
 @contextmanager
-def other_machine(name: str, number: int) -> Iterator[OtherMachine]:
-    """A machine with an address in TEST-NET-2. `number` is that of the test's containers."""
+def other_machine(name: str, number: int, network: str) -> Iterator[OtherMachine]:
+    """A machine with an address in this network, which machines of other names do not use. `number` is that of the
+    test's containers."""
     namespace = f"{name}{number}"
-    gateway = f"198.51.100.{4 * (number % 64) + 1}"
-    address = f"198.51.100.{4 * (number % 64) + 2}"
+    gateway = f"{network}.{4 * (number % 64) + 1}"
+    address = f"{network}.{4 * (number % 64) + 2}"
     commands = (
         f"ip netns add {namespace}",
         f"ip link add {namespace} type veth peer name eth0 netns {namespace}",

@@ -1,6 +1,7 @@
 """An engine whose one workspace is this machine: sessions are real processes, ports are those of loopback."""
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from fairlead.runner.engines.contract import (
     EngineStatus,
     ExecOptions,
     ListeningPort,
+    ListeningSocket,
     Process,
     Reason,
 )
@@ -52,6 +54,28 @@ class LocalEngine:
             connected.close()
             raise EngineError(Reason.NOT_RUNNING, f"nothing answers on port {port} of the workspace") from None
         return Connection(connected.detach())
+
+
+@dataclass(slots=True)
+class SocketsEngine(LocalEngine):
+    """One with sockets for forwarded agents and ports, as dev containers have them."""
+
+    folder: str = ""
+
+    async def listen(self, uid: str, name: str) -> ListeningSocket:
+        path = f"{self.folder}/{name}"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        listening = socket.socket(socket.AF_UNIX)
+        listening.setblocking(False)
+        listening.bind(path)
+        listening.listen()
+        return ListeningSocket(listening, path)
+
+    async def listen_port(self, uid: str, port: int) -> socket.socket:
+        listening = socket.create_server(("127.0.0.1", port))
+        listening.setblocking(False)
+        return listening
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import pytest
 from fairlead.runner.engines.contract import ByteStream, EngineError, ExecOptions, Reason
 from fairlead.runner.ssh import limits
 from fairlead.runner.ssh.access import Access, Command
-from fairlead.runner.ssh.channels import CommandSession, Target
+from fairlead.runner.ssh.channels import CommandSession, ForwardedAgent, Target
 from fairlead.runner.ssh.limits import ConnectionChannels, TooManyChannels, WorkspaceChannels
 from fairlead.runner.ssh.messages import MAX_VARIABLES, NewConnection
 from fairlead.runner.ssh.variables import select_variables
@@ -149,7 +149,7 @@ async def test_a_channel_counts_until_its_tasks_have_ended() -> None:
 
 def make_session(process: SlowProcess) -> CommandSession:
     target = Target(cast(Access, None), "uid", NewConnection((), "dev", "/", "/bin/sh", ""))
-    session = CommandSession(target, ConnectionChannels(WorkspaceChannels()).take())
+    session = CommandSession(target, ConnectionChannels(WorkspaceChannels()).take(), ForwardedAgent())
     session._command = cast(Command, process)
     return session
 

@@ -1,11 +1,15 @@
 """The SSH server of a runner, with a real SSH client and an engine whose sessions are processes of this machine."""
 
 import asyncio
+import os
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, cast
 
 import asyncssh
@@ -23,8 +27,9 @@ from fairlead.runner.engines.contract import Engine
 from fairlead.runner.engines.process_trees import read_mark
 from fairlead.runner.ssh.access import Access
 from fairlead.runner.ssh.channels import Target
-from fairlead.runner.ssh.limits import WorkspaceChannels
+from fairlead.runner.ssh.limits import MAX_WORKSPACE_CHANNELS, WorkspaceChannels
 from fairlead.runner.ssh.messages import (
+    MAX_AGENTS,
     MAX_DESCRIPTORS,
     MAX_MESSAGE_BYTES,
     MessageSocket,
@@ -36,7 +41,7 @@ from fairlead.runner.ssh.requests import WorkspaceRequests
 from fairlead.runner.ssh.server import serve_connection
 from tests.harness.eventually import eventually
 from tests.runner.harness.processes import find_marked, list_pids
-from tests.runner.ssh.local_engine import CopiedEngine, LocalEngine
+from tests.runner.ssh.local_engine import CopiedEngine, LocalEngine, SocketsEngine
 
 UID = "uid-of-server-tests"
 AUTHORITY, HOST_KEY, CLIENT_KEY = generate_private_key(), generate_private_key(), generate_private_key()
@@ -57,6 +62,7 @@ async def connect(
     user: str = "dev",
     sftp_server: str = SFTP_SERVER,
     channels: WorkspaceChannels | None = None,
+    agent: str = "",
 ) -> AsyncIterator[asyncssh.SSHClientConnection]:
     ours, theirs = socket.socketpair()
     accepted = NewConnection((find_public_key(AUTHORITY),), "dev", "/tmp", "/bin/sh", sftp_server)
@@ -75,7 +81,8 @@ async def connect(
                 client_keys=[identity],
                 known_hosts=known,
                 config=None,
-                agent_path=None,
+                agent_path=agent or None,
+                agent_forwarding=bool(agent),
             ) as connection:
                 yield connection
         finally:
@@ -221,6 +228,92 @@ async def test_a_command_that_is_too_long_or_no_text_is_refused_and_others_go_on
         with pytest.raises(asyncssh.ChannelOpenError):
             await connection.run("echo a\0b")
         assert (await connection.run("echo on")).stdout == "on\n"
+
+
+async def test_a_port_of_the_workspace_is_forwarded_to_the_client() -> None:
+    async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((await reader.read()).upper())
+        writer.close()
+
+    server = await asyncio.start_server(shout, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, connect(SocketsEngine()) as connection:
+        forwarded = await connection.forward_remote_port("", 0, "127.0.0.1", port)
+        inside = forwarded.get_port()
+        reader, writer = await asyncio.open_connection("127.0.0.1", inside)
+        writer.write(b"half close")
+        writer.write_eof()
+        assert await reader.read() == b"HALF CLOSE"
+        writer.close()
+        forwarded.close()
+        await forwarded.wait_closed()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", inside)
+        with pytest.raises(asyncssh.ChannelListenError):
+            await connection.forward_remote_port("", 80, "127.0.0.1", port)
+        again = await connection.forward_remote_port("", 0, "127.0.0.1", port)
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", again.get_port())
+
+
+async def test_listening_ports_take_the_place_of_channels() -> None:
+    async with connect(SocketsEngine(), channels=WorkspaceChannels(MAX_WORKSPACE_CHANNELS - 1)) as connection:
+        await connection.forward_remote_port("", 0, "127.0.0.1", 1)
+        with pytest.raises(asyncssh.ChannelListenError):
+            await connection.forward_remote_port("", 0, "127.0.0.1", 1)
+
+
+@contextmanager
+def running_agent(folder: Path) -> Iterator[str]:
+    """The path of a real agent with one key."""
+    path = str(folder / "own-agent")
+    key = folder / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "of-ada", "-f", str(key)], check=True)
+    with subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL) as agent:
+        try:
+            while not Path(path).exists():
+                time.sleep(0.02)
+            subprocess.run(["ssh-add", "-q", str(key)], env={**os.environ, "SSH_AUTH_SOCK": path}, check=True)
+            yield path
+        finally:
+            agent.terminate()
+
+
+async def test_a_forwarded_agent_has_the_same_socket_for_the_next_connection(tmp_path: Path) -> None:
+    engine = SocketsEngine(folder=str(tmp_path))
+    channels = WorkspaceChannels()
+    with running_agent(tmp_path) as agent:
+        for _ in range(2):
+            async with connect(engine, channels=channels, agent=agent) as connection:
+                result = await connection.run("ssh-add -l; echo $SSH_AUTH_SOCK")
+                assert isinstance(result.stdout, str)
+                listed, path = result.stdout.splitlines()
+                assert "of-ada" in listed and path == f"{tmp_path}/agent-0"
+                async with connect(engine, channels=channels, agent=agent) as other:
+                    assert (await other.run("echo $SSH_AUTH_SOCK")).stdout == f"{tmp_path}/agent-1\n"
+            assert channels.agents == set()
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_unix_connection(path)
+
+
+async def test_there_is_a_limit_for_forwarded_agents(tmp_path: Path) -> None:
+    channels = WorkspaceChannels(agents=set(range(MAX_AGENTS)))
+    engine = SocketsEngine(folder=str(tmp_path))
+    with running_agent(tmp_path) as agent:
+        async with connect(engine, channels=channels, agent=agent) as connection:
+            assert (await connection.run("echo agent=$SSH_AUTH_SOCK")).stdout == "agent=\n"
+
+
+async def test_a_client_that_forwards_no_agent_gets_none_of_others(tmp_path: Path) -> None:
+    engine = SocketsEngine(folder=str(tmp_path))
+    channels = WorkspaceChannels()
+    with running_agent(tmp_path) as agent:
+        async with (
+            connect(engine, channels=channels, agent=agent) as first,
+            connect(engine, channels=channels) as other,
+        ):
+            assert (await first.run("echo $SSH_AUTH_SOCK")).stdout == f"{tmp_path}/agent-0\n"
+            assert (await other.run("echo agent=$SSH_AUTH_SOCK")).stdout == "agent=\n"
 
 
 async def test_nothing_listens_on_the_machine_of_the_runner(engine: LocalEngine) -> None:

@@ -7,7 +7,6 @@ import { managed } from "../core/kinds.js";
 import { link, setQuery } from "../core/router.js";
 import { timeElement } from "../core/time.js";
 import { readLines } from "../core/watch.js";
-import { namespaceOf } from "../shell/sign-in.js";
 import { T } from "../texts/audit.js";
 import { button, tableOf } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
@@ -119,7 +118,7 @@ class AuditPage {
     const parts = [...(WHAT[what] ?? WHAT.changes)];
     if (user) parts.push(`user.username=${user}`);
     if (resource) parts.push(`objectRef.resource=${resource}`);
-    if (project) parts.push(`objectRef.namespace=${namespaceOf(project)}`);
+    if (project) parts.push(`project=${project}`);
     if (name) parts.push(`objectRef.name=${name}`);
     if (since) parts.push(`since=${since}`);
     return parts.join(",");

@@ -20,6 +20,9 @@ export const T = {
   cluster: "Cluster",
   clusterHelp: "Where it runs. Cannot be changed later.",
   noCluster: "none yet",
+  sleepAfter: "Sleeps after",
+  sleepAfterHelp: "Its pods end after so long without requests, and start again with the next one.",
+  asTemplateSays: "As its template says",
   noClusters: "The project has no cluster that you may use.",
   source: "Source",
   sourceHelp:

@@ -42,7 +42,8 @@ export const T = {
     Idle: "It runs and is not in use.",
   },
   upFailed: (why) => `It runs, but its last task has failed: ${why}.`,
-  templateChanged: "The template has changed. The next start creates a new container; the work folder stays.",
+  templateChanged:
+    "The template has changed. Recreate applies it in a new container; until then, the workspace goes on with the one that is there.",
   source: "Source",
   template: "Template",
   runner: "Runner",

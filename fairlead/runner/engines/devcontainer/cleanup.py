@@ -1,11 +1,13 @@
 """Removes what workspaces leave: in every state, also when a task was killed half-way."""
 
+import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
 from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE
 from fairlead.runner.engines.devcontainer.isolation.cgroups import end_cgroups
+from fairlead.runner.engines.devcontainer.isolation.disk_limits import forget_devices
 from fairlead.runner.engines.devcontainer.isolation.holder import find_holder
 from fairlead.runner.engines.devcontainer.isolation.network import remove_network
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json
@@ -19,6 +21,7 @@ async def end_holder(folder: WorkspaceFolder) -> None:
         await holder.kill()
     folder.holder.unlink(missing_ok=True)
     await end_cgroups(folder)
+    await asyncio.to_thread(forget_devices)
 
 
 async def remove_everything(settings: Settings, folder: WorkspaceFolder) -> None:

@@ -5,6 +5,7 @@ All of it happens in the holder: what links in the repository lead to there, the
 
 import asyncio
 import errno
+import hashlib
 import json
 import os
 import posixpath
@@ -79,6 +80,10 @@ class Configuration:
     options: Sequence[str]
     text: str
     path: str = ""
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(json.dumps([list(self.options), self.text]).encode()).hexdigest()
 
     @property
     def has_build(self) -> bool:

@@ -9,7 +9,7 @@ import contextlib
 import io
 import json
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,12 @@ from fairlead.runner.engines.devcontainer.preparation import build_grant, check_
 from fairlead.runner.engines.devcontainer.programs import last_line, parse_large_object, parse_object
 from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
 from fairlead.runner.engines.devcontainer.recovery import start_recovery
+from fairlead.runner.engines.devcontainer.session_environment import (
+    choose_secret_variables,
+    read_container_environment,
+    resolve_variables,
+    select_session_properties,
+)
 from fairlead.runner.engines.devcontainer.settings import Deadlines, Settings
 from fairlead.runner.engines.devcontainer.shared_images import BuildTurn, SharedImages
 from fairlead.runner.engines.devcontainer.sources import SCRIPT as SCRIPT_OF_CLONE
@@ -200,6 +206,10 @@ class Creation:
                 self.task.log(NO_DISK)
             write_file(self.folder.spec, json.dumps(encode_spec(self.spec)).encode())
         await self._fetch(factory)
+        secrets = [name for name in self.spec.secrets if name not in GIT_CREDENTIALS]
+        session_secrets = choose_secret_variables(self.spec.options, secrets)
+        if has_container and await self._start_again(factory, session_secrets):
+            return
         async with self.task.step("Configure", self.deadlines.configure):
             holder = await self._start_holder(factory)
             if not has_container:
@@ -208,19 +218,35 @@ class Creation:
             configuration = await find_configuration(holder, self.spec, self.grant)
             holder = await self._pull_images(factory, holder, configuration)
             read = await read_configuration(self.settings, holder, self.grant, configuration)
+            merged = select_session_properties(read.get("mergedConfiguration"))
+            await asyncio.to_thread(write_json, self.folder.checked, {"digest": configuration.digest, "merged": merged})
         repository = self.grant.repository if configuration.has_build else ""
         turn = await self.images.take_turn(repository, TURN_SECONDS)
         try:
             async with receive_key(self.folder, holder, is_wanted=bool(repository)):
-                self._start_cli(holder, configuration, read.get("mergedConfiguration") or {})
+                self._start_cli(holder, configuration, merged, session_secrets)
                 await self.finish(turn)
         finally:
             turn.release()
 
-    async def finish(self, turn: BuildTurn | None = None) -> None:
+    async def _start_again(self, factory: HolderFactory, session_secrets: Sequence[str]) -> bool:
+        """Starts the container that is there, if its configuration was checked and is still the same: nothing has to be
+        read or built then. Says whether it did."""
+        checked = read_json(self.folder.checked) or {}
+        async with self.task.step(START, self.deadlines.start):
+            holder = await self._start_holder(factory)
+            await self._write_secrets(holder)
+            configuration = await find_configuration(holder, self.spec, self.grant)
+            if checked.get("digest") != configuration.digest:
+                return False
+            self._start_cli(holder, configuration, checked.get("merged") or {}, session_secrets)
+        await self.finish(first_step=START)
+        return True
+
+    async def finish(self, turn: BuildTurn | None = None, first_step: str = BUILD) -> None:
         """Follows the CLI up to its end, which may have been started by an earlier runner."""
         try:
-            await self._follow(turn)
+            await self._follow(turn, first_step)
         except EngineError as error:
             await self._forget_secrets()
             if error.reason == Reason.STEP_TIMED_OUT and error.step in (BUILD, START):
@@ -231,7 +257,7 @@ class Creation:
                 await self._forget_secrets()
             raise
         await self._forget_secrets()
-        await asyncio.to_thread(self._save_session, self.command.read_output())
+        await self._save_session(self.command.read_output())
 
     def _end_build(self, turn: BuildTurn | None) -> None:
         """Lets what was built be saved, for the next workspace that waits for it."""
@@ -303,12 +329,15 @@ class Creation:
 
     # --- the CLI ------------------------------------------------------------------------------------------------------
 
-    def _start_cli(self, holder: Holder, configuration: Configuration, merged: Mapping[str, Any]) -> None:
+    def _start_cli(
+        self, holder: Holder, configuration: Configuration, merged: Mapping[str, Any], session_secrets: Sequence[str]
+    ) -> None:
         self.command.remove()
         self.folder.task.mkdir(mode=0o700)
         secrets = {name: value for name, value in self.spec.secrets.items() if name not in GIT_CREDENTIALS}
         write_file(self.folder.task / "secrets.json", json.dumps(secrets).encode())
         write_file(self.folder.task / "merged.json", json.dumps(merged).encode())
+        write_file(self.folder.task / "session-secrets.json", json.dumps(session_secrets).encode())
         gpus = "all" if self.grant.allows("gpu") else "none"
         command = [
             *(*resolve_cli(self.settings.cli), "up", *cli_options(self.grant, configuration)),
@@ -320,9 +349,9 @@ class Creation:
         environment = {**ENVIRONMENT, "NODE_OPTIONS": f"--require={BLOCKING_OUTPUT}"}
         self.command.start(self.task.task_id, holder.enter(command), environment)
 
-    async def _follow(self, turn: BuildTurn | None) -> None:
+    async def _follow(self, turn: BuildTurn | None, first_step: str) -> None:
         secrets: dict[str, str] = read_json(self.folder.task / "secrets.json") or {}
-        progress = Progress()
+        progress = Progress(first_step)
         log = CliLog(self.task, secrets.values())
         follower = asyncio.create_task(self.command.follow(lambda line: log.write(progress.read_line(line))))
         seconds = {BUILD: self.deadlines.build, START: self.deadlines.start, COMMANDS: self.deadlines.commands}
@@ -344,7 +373,7 @@ class Creation:
                     self._end_build(turn)
         except EngineError as error:
             if error.reason == Reason.STEP_TIMED_OUT and progress.command:
-                await asyncio.to_thread(self._save_session, b"{}")
+                await self._save_session(b"{}")
                 raise EngineError(error.reason, f"{progress.command}: {error.message}", error.step) from error
             raise
         finally:
@@ -359,7 +388,7 @@ class Creation:
             raise EngineError(Reason.START_FAILED, "the dev container CLI was killed, or the machine restarted")
         message = describe_cli_error(self.command.read_output().decode(errors="replace"), "", code)
         if progress.step == COMMANDS:
-            await asyncio.to_thread(self._save_session, self.command.read_output())
+            await self._save_session(self.command.read_output())
             error = EngineError(Reason.COMMAND_FAILED, f"{progress.command} failed: {message}")
             raise self._explain(error, progress.is_disk_full)
         reason = Reason.BUILD_FAILED if progress.step == BUILD else Reason.START_FAILED
@@ -402,7 +431,7 @@ class Creation:
         result = await start_recovery(holder, self.grant)
         if result.code == 0:
             session = {"remoteUser": "root", "remoteWorkspaceFolder": self.grant.work_folder}
-            await asyncio.to_thread(self._save_session, json.dumps(session).encode())
+            await self._save_session(json.dumps(session).encode())
         return result.code == 0
 
     async def _forget_secrets(self) -> None:
@@ -412,18 +441,30 @@ class Creation:
             with contextlib.suppress(TimeoutError):  # root of the holder can freeze it; the file is in memory
                 await asyncio.wait_for(holder.run("/bin/rm", "-f", "/run/secrets.json"), FORGET_SECONDS)
 
-    def _save_session(self, output: bytes) -> None:
-        """The user and folder of sessions. When a command failed, the CLI does not say them, but the configuration may;
-        without a user there, podman chooses that of the image. In a thread: both may be long."""
-        result = parse_large_object(output)
+    async def _save_session(self, output: bytes) -> None:
+        """User, folder and variables of sessions. When a command failed, the CLI does not say them, but the
+        configuration may; without a user there, podman chooses that of the image."""
+        result = await asyncio.to_thread(parse_large_object, output)
         if result is None:
             return
-        merged = parse_large_object(_read_bytes(self.folder.task / "merged.json")) or {}
+        merged = await asyncio.to_thread(parse_large_object, _read_bytes(self.folder.task / "merged.json")) or {}
         user = result.get("remoteUser") or merged.get("remoteUser") or merged.get("containerUser") or ""
         subfolder = getattr(self.spec.source, "subfolder", "")
         folder = str(result.get("remoteWorkspaceFolder") or self.grant.work_folder)
-        session = {"user": str(user), "folder": f"{folder}/{subfolder}".rstrip("/")}
-        write_json(self.folder.root / "session.json", session)
+        session = {
+            "user": str(user),
+            "folder": f"{folder}/{subfolder}".rstrip("/"),
+            "variables": await self._resolve_variables(merged.get("remoteEnv")),
+            "secrets": read_json(self.folder.task / "session-secrets.json") or [],
+        }
+        await asyncio.to_thread(write_json, self.folder.root / "session.json", session)
+
+    async def _resolve_variables(self, remote: Any) -> dict[str, str]:
+        holder = find_holder(self.folder.holder)
+        if not remote or holder is None:
+            return {}
+        container = await read_container_environment(holder, self.grant.podman)
+        return await asyncio.to_thread(resolve_variables, remote, container)
 
 
 def _read_bytes(path: Path) -> bytes:

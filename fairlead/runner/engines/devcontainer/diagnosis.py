@@ -12,6 +12,7 @@ from fairlead.core.findings import Finding
 from fairlead.core.validators import format_size
 from fairlead.runner.engines.devcontainer.isolation.cgroups import ROOT, list_missing_controllers
 from fairlead.runner.engines.devcontainer.isolation.disk import find_loop_problem
+from fairlead.runner.engines.devcontainer.isolation.disk_limits import find_limit_problem
 from fairlead.runner.engines.devcontainer.isolation.network import INTERFACE_PREFIX, find_name_servers
 from fairlead.runner.engines.devcontainer.isolation.ranges import Range
 from fairlead.runner.engines.devcontainer.programs import PATH, last_line, run_program
@@ -28,6 +29,7 @@ async def diagnose(settings: Settings) -> Sequence[Finding]:
         *_check_programs(settings),
         _check_disk(settings),
         _check_loop_devices(settings),
+        _check_disk_limits(settings),
         _check_kernel(),
         _check_control_groups(),
         _check_name_servers(settings),
@@ -79,6 +81,22 @@ def _check_loop_devices(settings: Settings) -> Finding:
         "limit"
     )
     return Finding("disks of workspaces", problem, remedy, is_fatal=False)
+
+
+def _check_disk_limits(settings: Settings) -> Finding:
+    """Not fatal: workspaces slow each other down then."""
+    limits = settings.disk_limits
+    chosen = {
+        format_size(limits.bytes_per_second): limits.bytes_per_second,
+        f"{limits.operations_per_second} operations": limits.operations_per_second,
+    }
+    most = " and ".join(text for text, value in chosen.items() if value) if settings.workspace_disk_bytes else ""
+    remedy = (
+        "use a kernel with CONFIG_BLK_DEV_THROTTLING and control groups for disks; or set disk_limits to "
+        "{bytes: 0, operations: 0} in the file of --config"
+    )
+    detail = f"each workspace reads and writes at most {most} a second" if most else "none"
+    return Finding("disk limits", find_limit_problem() if most else "", remedy, is_fatal=False, detail=detail)
 
 
 def _check_kernel() -> Finding:

@@ -4,9 +4,10 @@ import asyncio
 import json
 import os
 import shutil
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -41,14 +42,16 @@ from fairlead.runner.engines.devcontainer.isolation.cgroups import find_box
 from fairlead.runner.engines.devcontainer.isolation.firewall import keep_firewall
 from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT, Holder
 from fairlead.runner.engines.devcontainer.isolation.ranges import claim_existing
+from fairlead.runner.engines.devcontainer.isolation.socket_memory import watch_socket_memory
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, open_folder, read_json
 from fairlead.runner.engines.devcontainer.observation import Container, Observer
 from fairlead.runner.engines.devcontainer.ports import connect, list_listening
 from fairlead.runner.engines.devcontainer.preparation import decode_spec
 from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
+from fairlead.runner.engines.devcontainer.session_environment import read_secrets
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shared_images import SharedImages
-from fairlead.runner.engines.devcontainer.sockets import listen_inside
+from fairlead.runner.engines.devcontainer.sockets import listen_inside, listen_on_port
 from fairlead.runner.engines.measurement import (
     ProcessSample,
     Scans,
@@ -114,7 +117,7 @@ class DevcontainerEngine:
 
     async def maintain(self) -> None:
         """Notes which user ids and networks are in use, for other runners of the machine, removes images of earlier
-        versions, and keeps the firewall."""
+        versions, keeps the firewall, and ends workspaces that take memory beside their limits."""
         try:
             await asyncio.to_thread(claim_existing, self.settings)
         except (EngineError, OSError) as error:  # no workspace starts then, and each says why
@@ -123,7 +126,9 @@ class DevcontainerEngine:
             await self.images.remove_former()
         except (EngineError, OSError) as error:  # they take space, and are not used
             log.warning("images of an earlier version cannot be removed", error=str(error))
-        await keep_firewall(self.settings)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(keep_firewall(self.settings), name="firewall of workspaces")
+            group.create_task(watch_socket_memory(self.settings), name="memory of sockets")
 
     async def close(self) -> None:
         await self.pulled.close()
@@ -138,8 +143,7 @@ class DevcontainerEngine:
             if not spec.recreate and not spec.reset:
                 raise
             status = EngineStatus(ContainerState.NOT_FOUND)
-        is_current = status.template_hash == spec.template_hash and not status.is_recovery
-        is_reused = is_current and not spec.recreate and not spec.reset
+        is_reused = spec.accepts(status.template_hash) and not status.is_recovery
         if status.state is ContainerState.RUNNING and is_reused:
             return
         await DetachedCommand(folder.task).kill()
@@ -147,6 +151,7 @@ class DevcontainerEngine:
         await end_holder(folder)
         self.observer.forget(spec.uid)
         folder.stopped.unlink(missing_ok=True)
+        folder.overuse.unlink(missing_ok=True)
         if not is_reused:
             folder.container.unlink(missing_ok=True)
         if self.images.is_disk_low():
@@ -156,6 +161,8 @@ class DevcontainerEngine:
         if spec.reset or not has_run:  # without a session, nothing in the work folder is the user's
             (folder.root / "fetched.json").unlink(missing_ok=True)
         has_container = is_reused and status.state is not ContainerState.NOT_FOUND and bool(status.task_id)
+        if has_container and status.template_hash != spec.template_hash:
+            spec = _use_former_spec(folder, spec)
         creation = await asyncio.to_thread(plan_creation, self.images, self.pulled, folder, spec, task)
         await creation.run(has_container)
 
@@ -247,7 +254,8 @@ class DevcontainerEngine:
         user = options.user or session.get("user")
         mark = new_mark(uid)
         processes = find_session(mark, list_box(self._folder(uid)))
-        named, values = pass_variables(options.environment)
+        secrets = await read_secrets(holder, session.get("secrets") or [])
+        named, values = pass_variables({**(session.get("variables") or {}), **secrets, **options.environment})
         arguments = [
             *(self.settings.podman, "exec", "--interactive", *(["--tty"] if options.tty else [])),
             *(("--user", user) if user else ()),
@@ -279,6 +287,10 @@ class DevcontainerEngine:
             message = f"no socket can be created in the workspace: {error.strerror}"
             raise EngineError(Reason.NOT_RUNNING, message) from error
 
+    async def listen_port(self, uid: str, port: int) -> socket.socket:
+        await self._running(uid)
+        return await listen_on_port(self._holder(uid), port)
+
     async def list_ports(self, uid: str) -> Sequence[ListeningPort]:
         await self._running(uid)
         scan = partial(list_listening, self._holder(uid).pid, list_box(self._folder(uid)))
@@ -304,6 +316,15 @@ class DevcontainerEngine:
         if container is None or not container.is_alive():
             raise EngineError(Reason.NOT_RUNNING, "the workspace is not running")
         return container
+
+
+def _use_former_spec(folder: WorkspaceFolder, spec: WorkspaceSpec) -> WorkspaceSpec:
+    """What the container was created with: limits and permissions of a changed template are applied with the next
+    container, too. Secrets are always those of now; they are not stored."""
+    fields = read_json(folder.spec)
+    if fields is None:
+        return spec
+    return replace(decode_spec(fields), secrets=spec.secrets, secret_options=spec.secret_options)
 
 
 def list_box(folder: WorkspaceFolder) -> ListPids:

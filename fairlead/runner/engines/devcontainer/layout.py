@@ -6,6 +6,7 @@
     container.json  the container, as it was last seen
     images.json     the pulled images that it uses
     unused          there is nothing of the repository on the disk that has run
+    overuse         why the engine has ended the workspace
     build-key.json  the digest of what its image is built from (`build_keys.py`)
     disk.img        the disk of the workspace (`isolation/disk.py`), with the folders
         work/       the work folder, below it with the name of the project
@@ -72,6 +73,11 @@ class WorkspaceFolder:
         return self.root / "images.json"
 
     @property
+    def checked(self) -> Path:
+        """The digest of the configuration that was checked, and what sessions need of it."""
+        return self.root / "checked.json"
+
+    @property
     def unused(self) -> Path:
         """Exists as long as nothing of the repository has run on the disk."""
         return self.root / "unused"
@@ -85,6 +91,11 @@ class WorkspaceFolder:
     def stopped(self) -> Path:
         """Exists while the workspace is to be stopped."""
         return self.root / "stopped"
+
+    @property
+    def overuse(self) -> Path:
+        """Why the engine has ended the workspace, until it is started again."""
+        return self.root / "overuse"
 
     @property
     def disk(self) -> Path:

@@ -141,7 +141,7 @@ class Observer:
                 return EngineStatus(ContainerState.BUSY, task_id=command.read_task_id())
             # Without a container there may still be files, which `up` uses again.
             state = ContainerState.STOPPED if (folder.root / "fetched.json").exists() else ContainerState.NOT_FOUND
-            return EngineStatus(state, disk_bytes=self._read_disk(folder))
+            return EngineStatus(state, cause=describe_overuse(folder), disk_bytes=self._read_disk(folder))
         session = read_json(folder.root / "session.json") or {}
         is_running = container.is_alive()
         state = ContainerState.RUNNING if is_running else ContainerState.STOPPED
@@ -160,7 +160,7 @@ class Observer:
 
     async def _describe_cause(self, folder: WorkspaceFolder, container: Container, is_running: bool) -> str:
         if not is_running:
-            return describe_end(container, folder.stopped.exists())
+            return describe_overuse(folder) or describe_end(container, folder.stopped.exists())
         return await self._problem_scans.run(folder.uid, partial(self._describe_problem, folder))
 
     def _describe_problem(self, folder: WorkspaceFolder) -> str:
@@ -229,6 +229,15 @@ def save_container(path: Path, container: Container) -> None:
 def load_container(path: Path) -> Container | None:
     fields: dict[str, Any] | None = read_json(path)
     return Container(**fields) if fields is not None else None
+
+
+def describe_overuse(folder: WorkspaceFolder) -> str:
+    """Why the engine has ended the workspace; empty if it has not."""
+    try:
+        problem = folder.overuse.read_text()
+    except OSError:
+        return ""
+    return f"OutOfMemory: the workspace was ended: {problem}, which is memory of the machine that no limit counts"
 
 
 def describe_end(container: Container, is_stopped: bool) -> str:

@@ -238,6 +238,7 @@ class PulledImages:
                 bind_own(folder, "var", "/var"),
             ),
             files=describe_podman(settings, ()),
+            disk_limits=settings.disk_limits,
         )
         holder = await start_holder(plan)
         await holder.expect("/bin/mkdir", "-p", "/var/tmp", "/var/cache", "/run/user")

@@ -13,6 +13,17 @@ RANGES_FOLDER = Path("/var/lib/fairlead-ranges")
 
 DEFAULT_LIMITS = Limits(memory_bytes=4 * GIGABYTE, cpus=2.0, processes=4096)
 NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class DiskLimits:
+    """How fast one workspace reads, and how fast it writes. 0: no limit."""
+
+    bytes_per_second: int = 256 << 20
+    operations_per_second: int = 10_000
+
+
+DEFAULT_DISK_LIMITS = DiskLimits()
 REFUSED_NETWORKS = (LINK_LOCAL_IPV4, *METADATA_SERVICES_IPV4)
 
 
@@ -60,6 +71,8 @@ class Settings:
     """What a template can choose at most. None: no bound."""
     workspace_disk_bytes: int = 32 * GIGABYTE
     """The size of a workspace's disk, and what a template can choose at most. 0: no disk, and no limit."""
+    disk_limits: DiskLimits = DEFAULT_DISK_LIMITS
+    """For disks of workspaces, and of images that they read."""
     image_disk_bytes: int = 64 * GIGABYTE
     """The size of the disk with the images that were pulled for all workspaces, if workspaces have disks."""
     min_free_bytes: int = 2 * GIGABYTE

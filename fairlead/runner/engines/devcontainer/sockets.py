@@ -2,6 +2,7 @@
 
 import os
 import socket
+from functools import partial
 
 from fairlead.runner.engines.contract import EngineError, ListeningSocket, Reason
 from fairlead.runner.engines.devcontainer.grant import PRIVATE_FOLDER
@@ -30,6 +31,28 @@ async def listen_inside(holder: Holder, name: str) -> ListeningSocket:
         created.close()
         raise
     return ListeningSocket(created, f"{PRIVATE_FOLDER}/sockets/{name}")
+
+
+async def listen_on_port(holder: Holder, port: int) -> socket.socket:
+    """The socket is created in the network of the workspace, and keeps it. Raises EngineError."""
+    try:
+        return await run_in_network(holder.pid, partial(_listen, port), on_unused=socket.socket.close)
+    except OSError as error:
+        message = f"nothing can listen on port {port} of the workspace: {error.strerror}"
+        raise EngineError(Reason.NOT_RUNNING, message) from error
+
+
+def _listen(port: int) -> socket.socket:
+    created = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        created.setblocking(False)
+        created.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        created.bind(("127.0.0.1", port))
+        created.listen(BACKLOG)
+    except BaseException:
+        created.close()
+        raise
+    return created
 
 
 def _create_socket() -> socket.socket:

@@ -198,9 +198,8 @@ class Creation:
 
     def _can_continue(self, pod: Object) -> bool:
         spec = self.plan.spec
-        template = (metadata(pod).get("annotations") or {}).get(TEMPLATE_LABEL)
-        is_current = template == spec.template_hash and not spec.recreate and not spec.reset
-        return self._is_own(pod) or (is_current and is_running(pod))
+        template = (metadata(pod).get("annotations") or {}).get(TEMPLATE_LABEL) or ""
+        return self._is_own(pod) or (spec.accepts(template) and is_running(pod))
 
     async def _configure(self) -> DevContainer:
         """The configuration stays the same until the container is to be replaced: edits of the file in the work folder

@@ -75,8 +75,7 @@ class KubernetesEngine:
         record = await self._choose_record(spec, task)
         place = self._open(record)
         status = await self._observe(place, record)
-        is_current = status.template_hash == spec.template_hash and not spec.recreate and not spec.reset
-        if status.state is ContainerState.RUNNING and is_current and record.ready_pod:
+        if status.state is ContainerState.RUNNING and spec.accepts(status.template_hash) and record.ready_pod:
             pod = await place.get_pod()
             if pod is not None and metadata(pod)["uid"] == record.ready_pod:
                 return

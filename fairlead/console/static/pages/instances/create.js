@@ -121,7 +121,7 @@ class CreateInstance {
 
   async loadProject() {
     const project = this.project.value;
-    Object.assign(this, { chosen: null, readPlace: null });
+    Object.assign(this, { chosen: null, readPlace: null, followParameters: null });
     if (!project) return replace(this.offerList, h("p.muted", T.projectFirst));
     replace(this.offerList, skeleton(2));
     try {
@@ -135,6 +135,7 @@ class CreateInstance {
       if (project !== this.project.value) return; // another one has been chosen meanwhile
       this.offers = offers;
       this.readPlace = place.read;
+      this.followParameters = place.follow;
       replace(this.place, place.node);
       replace(
         this.offerList,
@@ -188,6 +189,7 @@ class CreateInstance {
 
   showParameters() {
     const definitions = this.chosen ? parametersOf(this.chosen, this.version.value) : [];
+    this.followParameters?.(definitions);
     const values = Object.fromEntries(
       [...this.page.query]
         .filter(([key]) => key.startsWith("parameter."))

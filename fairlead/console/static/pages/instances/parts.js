@@ -4,13 +4,18 @@ import { can } from "../../core/access.js";
 import { request, session } from "../../core/api.js";
 import { h } from "../../core/dom.js";
 import { listObjects, managed } from "../../core/kinds.js";
+import { SLEEP } from "../../core/sleep.js";
+import { duration } from "../../core/time.js";
 import { T } from "../../texts/instances.js";
 import { field } from "../../widgets/common.js";
 
 const MAX_APPS = 500;
+// In seconds.
+const SLEEP_CHOICES = [1800, 3600, 7200, 28800, 86400];
 
 export const options = (entries, selected) =>
   entries.map(([value, label]) => h("option", { value, selected: value === selected }, label));
+const sleepChoice = (seconds) => [String(seconds), duration(seconds)];
 const projectPart = (project, part, signal) => request(managed("projects").path("", project, part), { signal });
 const titled = (objects = []) =>
   objects.map(({ metadata, spec }) => [metadata.name, spec?.displayName || metadata.name]);
@@ -33,12 +38,21 @@ const inCluster = (plural, fallback) => ({
     // Without a cluster it would wait for ever.
     const usual = places.clusters?.find((each) => each.status?.online !== false) ?? places.clusters?.[0];
     const select = h("select", options([["", T.noCluster], ...clusters], query.get("cluster") ?? usual?.metadata.name));
+    const sleep = h("select", options([["", T.asTemplateSays], ...SLEEP_CHOICES.map(sleepChoice)]));
+    const sleepField = field(T.sleepAfter, sleep, T.sleepAfterHelp);
     return {
       offers: templates[plural] ?? [],
       preferred: preferredTemplate(query, templates[fallback]),
       place: {
-        node: field(T.cluster, select, clusters.length ? T.clusterHelp : T.noClusters),
-        read: () => ({ spec: select.value ? { clusterRef: { cluster: select.value } } : {} }),
+        node: h("div", field(T.cluster, select, clusters.length ? T.clusterHelp : T.noClusters), sleepField),
+        // A template with a parameter for it asks for the time itself.
+        follow: (parameters) => {
+          sleepField.hidden = parameters.some(({ variable }) => variable === "sleepAfter");
+        },
+        read: () => ({
+          metadata: sleep.value && !sleepField.hidden ? { annotations: { [`${SLEEP}sleep-after`]: sleep.value } } : {},
+          spec: select.value ? { clusterRef: { cluster: select.value } } : {},
+        }),
       },
     };
   },

@@ -3,7 +3,7 @@
 import { h, replace } from "../../core/dom.js";
 import { patchObject, pathOf } from "../../core/kinds.js";
 import { link, navigate } from "../../core/router.js";
-import { annotation, moment, SLEEP } from "../../core/sleep.js";
+import { annotation, HOLD_SECONDS, heldUntil, holdFor, moment, SLEEP } from "../../core/sleep.js";
 import { condition } from "../../core/status.js";
 import { duration } from "../../core/time.js";
 import { confirmDialog, toast } from "../../shell/dialogs.js";
@@ -54,6 +54,7 @@ function factList(kind, object) {
         h("span", moment(annotation(object, `${SLEEP}sleeping-since`)), ` ${T.causes[sleep.sleepType] ?? ""}`),
     ],
     [T.sleeps, !isAsleep(object) && (moment(sleep.scheduledSleep) || rule)],
+    [T.held, moment(heldUntil(object))],
     [T.wakesUp, isAsleep(object) && moment(sleep.scheduledWakeup)],
   ]);
 }
@@ -106,6 +107,23 @@ export function actions(context) {
       },
     },
   ];
+  const mayFallAsleep = (now) => !isAsleep(now) && now.status?.sleepModeConfig?.spec?.sleepAfter > 0;
+  rest.push(
+    {
+      title: T.hold,
+      icon: "moon",
+      question: update,
+      isShown: (now) => mayFallAsleep(now) && !heldUntil(now),
+      run: () => annotate(holdFor(HOLD_SECONDS)),
+    },
+    {
+      title: T.release,
+      icon: "moon",
+      question: update,
+      isShown: (now) => !isAsleep(now) && heldUntil(now) > 0,
+      run: () => annotate(holdFor(0)),
+    },
+  );
   if (kind.plural !== "virtualclusterinstances") return [browse, ...rest];
   return [
     browse,

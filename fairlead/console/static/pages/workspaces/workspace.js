@@ -5,7 +5,7 @@ import { request } from "../../core/api.js";
 import { h, replace } from "../../core/dom.js";
 import { patchObject, pathOf } from "../../core/kinds.js";
 import { link } from "../../core/router.js";
-import { annotation, moment, SLEEP } from "../../core/sleep.js";
+import { annotation, HOLD_SECONDS, heldUntil, holdFor, moment, SLEEP } from "../../core/sleep.js";
 import { condition } from "../../core/status.js";
 import { duration, timeElement } from "../../core/time.js";
 import { confirmDialog } from "../../shell/dialogs.js";
@@ -15,8 +15,6 @@ import { card, codeBlock, copyable, definition } from "../../widgets/common.js";
 import { progress } from "./progress.js";
 import { showLog, showPorts, showTerminal } from "./tabs.js";
 
-const HOLD = `${SLEEP}hold-until`;
-const HOLD_SECONDS = 7200;
 const NEEDS_RUNNER = new Set([
   "NoRunner",
   "NoRunnerUsable",
@@ -28,7 +26,6 @@ const NEEDS_RUNNER = new Set([
 const why = (found) => String(found?.message || found?.reason || "").replace(/\.$/, "");
 const isRunning = ({ status }) => status?.lastWorkspaceStatus === "Running";
 const isBusy = (object) => condition(object, "TaskSucceeded")?.status === "Unknown";
-const isHeld = (object) => Number(annotation(object, HOLD)) * 1000 > Date.now();
 
 export function summary(context) {
   const sentence = h("p.workspace-now", { role: "status" });
@@ -42,7 +39,7 @@ export function summary(context) {
       spec,
       status,
     } = object;
-    const key = JSON.stringify([annotations, spec, status, isHeld(object)]);
+    const key = JSON.stringify([annotations, spec, status, heldUntil(object)]);
     if (key === shown) return;
     shown = key;
     const text = describe(object);
@@ -125,7 +122,7 @@ function factList(object) {
       activity.lastActivityTime && h("span", timeElement(activity.lastActivityTime), ` ${activity.reason ?? ""}`),
     ],
     [T.asleepSince, moment(annotation(object, `${SLEEP}sleeping-since`))],
-    [T.held, isHeld(object) && moment(annotation(object, HOLD))],
+    [T.held, moment(heldUntil(object))],
     [
       T.sleeps,
       isRunning(object) && (moment(sleepModeConfig?.status?.scheduledSleep) || sleepRule(sleepModeConfig?.spec)),
@@ -197,7 +194,7 @@ export function actions(context) {
   const ask = async (option, title, text, confirm) => {
     if (await confirmDialog({ title, text, confirm, danger: true })) await run("up", { [option]: true });
   };
-  const hold = (until) => patchObject(kind, namespace, name, { metadata: { annotations: { [HOLD]: until } } });
+  const hold = (seconds) => patchObject(kind, namespace, name, { metadata: { annotations: holdFor(seconds) } });
   const exists = (now) => !isBusy(now) && ["Running", "Stopped"].includes(now.status?.lastWorkspaceStatus);
   const mayFallAsleep = (now) => isRunning(now) && now.status?.sleepModeConfig?.spec?.sleepAfter > 0;
   const use = { ...own, verb: "use" };
@@ -208,7 +205,7 @@ export function actions(context) {
       icon: "play",
       question: use,
       isShown: (now) => !isRunning(now) && !isBusy(now),
-      run: () => run("up"),
+      run: () => run("up", { keepContainer: true }),
     },
     {
       title: T.stop,
@@ -221,15 +218,15 @@ export function actions(context) {
       title: T.hold,
       icon: "moon",
       question: update,
-      isShown: (now) => mayFallAsleep(now) && !isHeld(now),
-      run: () => hold(String(Math.floor(Date.now() / 1000) + HOLD_SECONDS)),
+      isShown: (now) => mayFallAsleep(now) && !heldUntil(now),
+      run: () => hold(HOLD_SECONDS),
     },
     {
       title: T.release,
       icon: "moon",
       question: update,
-      isShown: (now) => isRunning(now) && isHeld(now),
-      run: () => hold(null),
+      isShown: (now) => isRunning(now) && heldUntil(now) > 0,
+      run: () => hold(0),
     },
     {
       title: T.recreate,

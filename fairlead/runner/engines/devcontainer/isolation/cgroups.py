@@ -29,6 +29,8 @@ ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("memory", "cpu", "cpuacct", "pids", "devices", "freezer")
 """In version 1. runc does not start without the last two."""
 CONTROLLERS_2 = ("memory", "cpu", "pids")
+BLKIO, IO = "blkio", "io"
+"""Which limits disks, in each version (`disk_limits.py`). Workspaces start without it, too."""
 TOOLS = "tools"
 DELEGATED = ("", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "tasks")
 PERIOD = 100_000
@@ -49,6 +51,8 @@ class Cgroups:
     """What the holder sees as the root."""
     tools: tuple[str, ...]
     """Where its programs start."""
+    disk: tuple[str, ...] = ()
+    """Where the limits of disks are. In version 1, the holder is in this group, and does not see it."""
     settings: tuple[tuple[str, str], ...] = ()
     """Files, and what is written to them when the holder has left its root."""
 
@@ -63,7 +67,7 @@ async def end_cgroups(folder: WorkspaceFolder) -> None:
     """Ends everything in them, and waits until it is gone."""
     deadline = time.monotonic() + REMOVAL_SECONDS
     await asyncio.to_thread(remove_cgroups, folder)
-    while left := [root for root in list_roots(folder) if root.exists()]:
+    while left := [root for root in _list_all(folder) if root.exists()]:
         if time.monotonic() > deadline:
             pids = await asyncio.to_thread(_list_pids, left)
             raise EngineError(
@@ -94,7 +98,8 @@ def create_cgroups(folder: WorkspaceFolder, grant: Grant) -> Cgroups:
             for path, value in _choose(root / BOX, inner, root):
                 _write(path, value)
         folders = tuple(map(str, roots))
-        return Cgroups(roots=folders, tools=folders)
+        disk = _create_unseen(folder)
+        return Cgroups(roots=folders, tools=(*folders, *disk), disk=disk)
     root = roots[0]
     (root / TOOLS).mkdir()
     _give(root / "cgroup.procs", grant.first_uid)  # to move a process to the box needs this, too; none can stay here
@@ -102,6 +107,7 @@ def create_cgroups(folder: WorkspaceFolder, grant: Grant) -> Cgroups:
     return Cgroups(
         roots=(str(root),),
         tools=(str(root / TOOLS),),
+        disk=(str(root),),
         settings=tuple((str(path), value) for path, value in settings),
     )
 
@@ -117,7 +123,7 @@ def remove_cgroups(folder: WorkspaceFolder) -> None:
 
     In version 1, a workspace may have made any number of groups: call this, and `thaw_groups`, in a thread."""
     thaw_groups(list_roots(folder))
-    for root in list_roots(folder):
+    for root in _list_all(folder):
         if (root / "cgroup.kill").exists():  # of version 2 only; there, none can escape by starting another
             _write(root / "cgroup.kill", "1")
         _visit_groups(root, _kill_processes, is_removed=True)
@@ -132,6 +138,22 @@ def thaw_groups(roots: Iterable[Path]) -> None:
 
 def list_roots(folder: WorkspaceFolder) -> Iterator[Path]:
     yield from (parent / cgroup_name(folder) for parent in _list_parents())
+
+
+def _list_all(folder: WorkspaceFolder) -> Iterator[Path]:
+    """Also the one that the holder does not see."""
+    yield from list_roots(folder)
+    if not is_unified():
+        yield ROOT / BLKIO / cgroup_name(folder)
+
+
+def _create_unseen(folder: WorkspaceFolder) -> tuple[str, ...]:
+    """The group for the limits of disks in version 1; none on a machine without them."""
+    if not (ROOT / BLKIO).is_dir():
+        return ()
+    group = ROOT / BLKIO / cgroup_name(folder)
+    group.mkdir()
+    return (str(group),)
 
 
 def _list_parents() -> list[Path]:
@@ -291,6 +313,8 @@ def _enable() -> str:
 
 def _offer_controllers() -> None:
     """Lets groups at the top have limits. Systemd does so for some controllers only."""
+    with contextlib.suppress(OSError):
+        _write(ROOT / "cgroup.subtree_control", f"+{IO}")
     try:
         _write(ROOT / "cgroup.subtree_control", _enable())
     except OSError as error:

@@ -24,8 +24,10 @@ from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.devcontainer.inside import launch
 from fairlead.runner.engines.devcontainer.isolation.cgroups import Cgroups, thaw_groups
 from fairlead.runner.engines.devcontainer.isolation.disk import attach
+from fairlead.runner.engines.devcontainer.isolation.disk_limits import limit_devices
 from fairlead.runner.engines.devcontainer.layout import read_json, write_json
 from fairlead.runner.engines.devcontainer.programs import PATH, Result, last_line, run_program
+from fairlead.runner.engines.devcontainer.settings import DEFAULT_DISK_LIMITS, DiskLimits
 from fairlead.runner.engines.measurement import read_boot_id, read_start_ticks
 from fairlead.runner.engines.process_trees import send_to
 
@@ -96,6 +98,7 @@ class HolderPlan:
     """Generated files by path. They belong to the machine's root, and are read-only."""
     image_stores: Sequence[ImageStore] = ()
     devices: Sequence[str] = ()
+    disk_limits: DiskLimits = DEFAULT_DISK_LIMITS
     max_networks: int = 0
     """How many network namespaces can be made in it."""
 
@@ -165,12 +168,26 @@ async def start_holder(plan: HolderPlan) -> Holder:
     files = dict.fromkeys(filter(None, named))
     with ExitStack() as attached:
         disks = {file: attached.enter_context(attach(Path(file))) for file in files}
+        await asyncio.to_thread(_limit_disks, complete, disks)
         description = json.dumps({**asdict(complete), "disks": disks}).encode()
         result = await run_program([PYTHON, "-IS", str(NAMESPACES)], {"PATH": PATH}, description)
     if result.code != 0 or not result.output.strip().isdigit():
         raise EngineError(Reason.ENGINE_UNAVAILABLE, f"the namespaces cannot be made: {last_line(result.errors)}")
     pid = int(result.output)
     return Holder(pid, read_start_ticks(pid), plan.cgroups.tools)
+
+
+def _limit_disks(plan: HolderPlan, disks: Mapping[str, str]) -> None:
+    """`disks` are the loop devices of the plan, by the file that each has."""
+    numbers = {file: os.stat(device).st_rdev for file, device in disks.items()}
+    names = {file: f"{os.major(number)}:{os.minor(number)}" for file, number in numbers.items()}
+    writable = {each.disk for each in plan.binds}
+    limit_devices(
+        plan.disk_limits,
+        groups=plan.cgroups.disk,
+        own=[name for file, name in names.items() if file in writable],
+        others=[name for file, name in names.items() if file not in writable],
+    )
 
 
 def save_holder(path: Path, holder: Holder) -> None:

@@ -66,6 +66,7 @@ class MountAttributes(ctypes.Structure):
 def main() -> None:
     plan: dict[str, Any] = json.load(sys.stdin)
     join_cgroups(plan["cgroups"]["roots"])
+    join_cgroups(plan["cgroups"]["disk"])
     unshare(CLONE_NEWPID)
     ready_reader, ready_writer = os.pipe()
     mapped_reader, mapped_writer = os.pipe()

@@ -158,6 +158,7 @@ class HolderFactory:
             files=files,
             image_stores=image_stores,
             devices=devices,
+            disk_limits=self.settings.disk_limits,
             max_networks=PRIVILEGED_NETWORKS if self.grant.allows("privileged") else 0,
         )
 
