@@ -46,7 +46,7 @@ GO = """(path) => {
 }"""
 PHONE = (360, 740)
 DELETE = ".actions button.danger"
-VIEWS = ("", "?view=events", "?view=form", "?view=yaml")
+VIEWS = ("", "?view=events", "?view=form", "?view=changes", "?view=details", "?view=yaml")
 LINES = (MARKUP, "\x1b[31mred\x1b[0m\x1b]0;title\x07\x1b]52;c;aGFja2Vk\x07\x1b[2J\x1b[1;1Hafter", ODD)
 LOG = "".join(f"2026-11-17T01:00:0{second}.5Z {line}\n" for second, line in enumerate(LINES))
 

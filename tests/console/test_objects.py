@@ -54,9 +54,12 @@ def admin(page: Page, sign_in: SignIn) -> Page:
 
 def test_an_object_shows_its_state_fields_labels_and_who_set_them(admin: Page) -> None:
     admin.goto(f"projects/{PROJECT}")
+    admin.wait_for_text("Conditions")
+    assert "Ready" in admin.text("main")
+    admin.click(role("tab", "Details"))
     admin.wait_for_text("Specification")
     shown = admin.text("main")
-    for expected in ("Ready", "Conditions", "Labels", "Annotations", "Who set this", "Members"):
+    for expected in ("Ready", "Labels", "Annotations", "Who set this", "Members"):
         assert expected in shown
     admin.click(role("tab", "Events"))
     admin.wait_for_text("NamespaceReady", "table")
@@ -66,7 +69,7 @@ def test_an_object_shows_its_state_fields_labels_and_who_set_them(admin: Page) -
 def test_hostile_strings_stay_text_in_every_view(admin: Page, server: ConsoleServer) -> None:
     spec = {"displayName": HOSTILE, "description": HOSTILE + "\n" + HOSTILE}
     server.create(f"{GROUP}/projects", manifest("Project", "hostile", {"example.com/note": HOSTILE}, **spec))
-    admin.goto("projects/hostile")
+    admin.goto("projects/hostile?view=details")
     admin.wait_for_text("Specification")
     assert admin.text("h1") == HOSTILE
     assert admin.text("main").count(HOSTILE) >= 4
@@ -179,7 +182,7 @@ def test_values_of_a_secret_are_hidden_until_they_are_shown(admin: Page, server:
 
 def test_a_label_is_added_and_removed(admin: Page, server: ConsoleServer) -> None:
     create_config_map(server, "labelled")
-    admin.goto("configmaps/default/labelled")
+    admin.goto("configmaps/default/labelled?view=details")
     admin.wait_idle()
     admin.click(role("button", "Add label"))
     admin.fill("Add label: Key", "team")

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 ENTRIES = "[...document.querySelectorAll('#navigation li:not([hidden]) a')]"
 WORK = ("Projects", "Workspaces", "Spaces", "Virtual clusters")
 NEW = ".list-tools a.primary"
-VIEWS = ("", "?view=members", "?view=events", "?view=form", "?view=yaml")
+VIEWS = ("", "?view=members", "?view=events", "?view=form", "?view=changes", "?view=details", "?view=yaml")
 
 
 def open_console(page: Page) -> dict[str, str]:

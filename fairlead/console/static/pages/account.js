@@ -10,6 +10,7 @@ import { watchList } from "../core/watch.js";
 import { confirmDialog, toast } from "../shell/dialogs.js";
 import { signOut } from "../shell/sign-in.js";
 import { T } from "../texts/account.js";
+import { describeClient } from "../widgets/client.js";
 import { button, card, definition, field, tableOf } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
 import { stateBadge } from "../widgets/state.js";
@@ -187,12 +188,4 @@ function loginRow(kind, key, providers, problem) {
       }),
     ),
   );
-}
-
-// "Login with Mozilla/5.0 (X11; Linux x86_64) ... Firefox/140.0" -> "Firefox on Linux"
-function describeClient(text = "") {
-  const browser = text.match(/(Edg|OPR|Firefox|Chrome|Chromium|Safari)\b/)?.[1];
-  const system = text.match(/(Windows|Mac OS|Android|iPhone|iPad|CrOS|Linux)/)?.[1];
-  if (text.includes("Mozilla/")) return T.browser({ Edg: "Edge", OPR: "Opera" }[browser] ?? browser, system);
-  return text;
 }

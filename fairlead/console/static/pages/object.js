@@ -3,7 +3,7 @@
 
 import { ApiError, pause } from "../core/api.js";
 import { h, replace } from "../core/dom.js";
-import { getObject, management, sentence } from "../core/kinds.js";
+import { getObject, managed, management, sentence } from "../core/kinds.js";
 import { link, setQuery } from "../core/router.js";
 import { stateOf } from "../core/status.js";
 import { timeElement } from "../core/time.js";
@@ -12,7 +12,7 @@ import { announce } from "../shell/dialogs.js";
 import { projectOf } from "../shell/sign-in.js";
 import { T } from "../texts/object.js";
 import { guardAction } from "../widgets/access.js";
-import { button, card, copyable, empty, tabsOf } from "../widgets/common.js";
+import { button, card, copyable, empty, skeleton, tabsOf } from "../widgets/common.js";
 import { conditionList } from "../widgets/conditions.js";
 import { askDelete } from "../widgets/delete.js";
 import { errorBlock } from "../widgets/errors.js";
@@ -291,6 +291,10 @@ function makeTabs(context, view) {
       context.kind.server === management &&
       tab("form", T.form, (node) => import("./edit-form.js").then((form) => form.show(node, context))),
     tab("events", T.events, eventsTab),
+    context.kind.server === management &&
+      managed("auditevents") &&
+      tab("changes", T.changes, (node) => import("./audit/changes-tab.js").then((each) => each.show(node, context))),
+    tab("details", T.details, (node) => details(node, context, view)),
     tab("yaml", T.yaml, yamlTab),
   ].filter(Boolean);
   return tabsOf(entries, context.page.query.get("view") || "overview", (name) => {
@@ -317,7 +321,17 @@ function live(context, select, render) {
   return node;
 }
 
+// What answers questions about the object comes first. Kinds with a summary have their fields in the details.
 function overview(node, context, view) {
+  const conditions = context.live(
+    (each) => each.status?.conditions,
+    (each) => each.status?.conditions && card(T.conditions, conditionList(each.status.conditions)),
+  );
+  replace(node, h("div.stack", view.summary?.(context), conditions, !view.summary && fieldCards(context)));
+}
+
+// Everything that is stored, and who set it: fields, labels, annotations, owners, dependants.
+function details(node, context, view) {
   const { kind, object } = context;
   const meta = (field) =>
     card(
@@ -327,6 +341,30 @@ function overview(node, context, view) {
         (_, part) => keyValues(part, field),
       ),
     );
+  const owners = ownerList(kind, object);
+  const metadata = [
+    meta("labels"),
+    meta("annotations"),
+    owners && card(T.owners, owners),
+    card(T.dependants, dependantSearch(context)),
+    card(
+      T.managers,
+      context.live(
+        (each) => each.metadata.managedFields,
+        (each) => managerList(each.metadata.managedFields),
+      ),
+    ),
+  ];
+  replace(
+    node,
+    view.summary
+      ? h("div.columns", fieldCards(context), h("div.stack", metadata))
+      : h("div.halves", h("div.stack", metadata.slice(0, 2)), h("div.stack", metadata.slice(2))),
+  );
+}
+
+function fieldCards(context) {
+  const { kind } = context;
   const schema = {};
   const select = (key) => (each) => shownPart(each, key);
   const cards = () =>
@@ -341,40 +379,11 @@ function overview(node, context, view) {
         ),
       ),
     );
-  const fields = h("div");
-  const conditions = context.live(
-    (each) => each.status?.conditions,
-    (each) => each.status?.conditions && card(T.conditions, conditionList(each.status.conditions)),
-  );
-  const owners = ownerList(kind, object);
-  replace(
-    node,
-    h(
-      "div.stack",
-      view.summary?.(context),
-      h(
-        "div.columns",
-        h("div.stack", conditions, fields),
-        h(
-          "div.stack",
-          meta("labels"),
-          meta("annotations"),
-          owners && card(T.owners, owners),
-          card(T.dependants, dependantSearch(context)),
-          card(
-            T.managers,
-            context.live(
-              (each) => each.metadata.managedFields,
-              (each) => managerList(each.metadata.managedFields),
-            ),
-          ),
-        ),
-      ),
-    ),
-  );
+  const node = h("div", card("", skeleton(4)));
   Promise.race([describeFields(kind, schema), pause(DESCRIPTIONS_WITHIN)])
     .catch(() => {})
-    .then(() => replace(fields, cards()));
+    .then(() => replace(node, cards()));
+  return node;
 }
 
 // The parts of an object that are shown as trees; "" is for the fields without parts of their own, such as the type of

@@ -71,5 +71,5 @@ export const T = {
   defaultIs: (value) => `Default: ${value}`,
   options: (values) => `Must be one of: ${values.join(", ")}`,
   invalid: (pattern) => `Must not match ${pattern}`,
-  parameterText: "Values for the parameters of the template, one `name: value` a line.",
+  parameterText: "Values for the parameters of the template, each as name: value on a line of its own.",
 };

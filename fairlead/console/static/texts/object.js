@@ -5,7 +5,9 @@ const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one
 export const T = {
   createMissing: (kind, name) => `Create the ${kind} ${name}`,
   overview: "Overview",
-  form: "Form",
+  form: "Edit",
+  changes: "Changes",
+  details: "Details",
   events: "Events",
   yaml: "YAML",
   edit: "Edit YAML",

@@ -8,6 +8,7 @@ export const T = {
   inside: "In this project",
   create: "Create",
   members: "Members",
+  allMembers: (count) => (count ? `All members (${count})` : "Add members"),
   name: "Name",
   role: "Role",
   kind: "Kind",
@@ -51,8 +52,6 @@ export const T = {
   contentsNotReady: "It is not ready yet.",
   notKnown: "Not known now.",
   mayNotUse: "You may not use it.",
-  mayNotList: (kinds) => `You may not list ${kinds} there.`,
-  noKind: (plural) => `The cluster serves no ${plural}.`,
   resources: {
     pods: "Pods",
     services: "Services",

@@ -12,7 +12,7 @@ const RESULTS = {
 };
 
 export const T = {
-  now: "What it does",
+  now: "Now",
   facts: "Facts",
   open: "Open",
   log: "Log",

@@ -7,7 +7,7 @@ import { T } from "../texts/object.js";
 const MAX_PATHS = 300;
 
 // ["spec.displayName", "spec.access[name=admins]", ...] of one entry.
-function fieldPaths(fields, prefix = "") {
+export function fieldPaths(fields, prefix = "") {
   return Object.entries(fields ?? {}).flatMap(([key, inner]) => {
     if (key === ".") return [];
     const path = prefix + step(key, prefix);

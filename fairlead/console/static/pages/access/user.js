@@ -8,10 +8,11 @@ import { link, navigate } from "../../core/router.js";
 import { timeElement } from "../../core/time.js";
 import { openDialog, toast } from "../../shell/dialogs.js";
 import { T } from "../../texts/access.js";
-import { card, definition, field } from "../../widgets/common.js";
+import { card, definition, field, skeleton } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { expiry } from "./expiry.js";
 import { toggleAction } from "./key.js";
+import { roleList } from "./roles.js";
 
 const LIMIT = 500;
 const IMPERSONATED = { group: "", version: "v1", plural: "users", title: "User", server: management };
@@ -26,8 +27,9 @@ const plain = (items) =>
 export function summary(context) {
   const { kind, object, scope } = context;
   const facts = h("div");
-  const projects = h("div");
-  const keys = h("div");
+  const projects = h("div", skeleton(2));
+  const keys = h("div", skeleton(2));
+  const roles = h("div", skeleton(2));
   let lastUse = "";
   let shown = "";
   const update = () => {
@@ -55,6 +57,7 @@ export function summary(context) {
   context.onChange(update);
   update();
   fill(projects, () => projectList(object, scope));
+  fill(roles, () => roleList(object, scope));
   fill(keys, async () => {
     const { allowed, reason } = await review({
       verb: "get",
@@ -73,7 +76,7 @@ export function summary(context) {
     update();
     return keyList(found);
   });
-  return h("div.grid", card(T.account, facts), card(T.projects, projects), card(T.keys, keys));
+  return h("div.halves", card(T.account, facts), card(T.roles, roles), card(T.projects, projects), card(T.keys, keys));
 }
 
 function keyList(keys) {

@@ -7,6 +7,7 @@ import { getObject, listObjects, managed, management, pathOf } from "../../core/
 import { href, link } from "../../core/router.js";
 import { timeElement } from "../../core/time.js";
 import { T } from "../../texts/audit.js";
+import { describeClient } from "../../widgets/client.js";
 import { card, copyable, definition, linkButton } from "../../widgets/common.js";
 import { actor, describeObject, didWhat, isDenied, outcome, REFUSED_BY } from "./description.js";
 
@@ -57,7 +58,7 @@ export async function show(page, id) {
           [T.path, h("code", event.requestURI ?? "")],
           [T.received, timeElement(event.requestReceivedTimestamp ?? event.metadata.creationTimestamp)],
           [T.address, event.sourceIPs?.join(", ")],
-          [T.agent, event.userAgent],
+          [T.agent, describeClient(event.userAgent)],
           [T.id, copyable(event.metadata.name)],
         ]),
       ),

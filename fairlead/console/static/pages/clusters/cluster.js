@@ -14,6 +14,7 @@ import { stateBadge } from "../../widgets/state.js";
 import { whoCan } from "../access/who.js";
 import { dayOfProbes } from "./day.js";
 import { followHealth, probeList, showLatency } from "./health.js";
+import { nodeList } from "./nodes.js";
 
 const MAX_SHOWN = 20;
 const INSTANCES = ["spaceinstances", "virtualclusterinstances"];
@@ -41,7 +42,13 @@ export function summary(context) {
   );
   return h(
     "div.columns.cluster",
-    h("div.stack", card(T.state, facts), card(T.day, day.node), card(T.checks, checks)),
+    h(
+      "div.stack",
+      card(T.state, facts),
+      card(T.day, day.node),
+      card(T.nodeList, nodeList(context)),
+      card(T.checks, checks),
+    ),
     h(
       "div.stack",
       card(

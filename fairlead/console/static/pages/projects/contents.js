@@ -5,12 +5,11 @@ import { review } from "../../core/access.js";
 import { h, replace } from "../../core/dom.js";
 import { href } from "../../core/router.js";
 import { READY, stateOf } from "../../core/status.js";
-import { watchList } from "../../core/watch.js";
 import { T } from "../../texts/projects.js";
-import { mayDo } from "../../widgets/access.js";
 import { linkButton, meter, skeleton } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { eventLines } from "../../widgets/events.js";
+import { followKind } from "../clusters/follow.js";
 import { podTable } from "../clusters/pods.js";
 import { openRemote } from "../clusters/remote.js";
 
@@ -45,9 +44,9 @@ async function follow(part, parts) {
   try {
     const server = await openRemote([kind.segment, namespace, name], scope.signal);
     await Promise.all([
-      followKind(part, server, "pods", parts.pods, (list) => showPods(list)),
-      followKind(part, server, "resourcequotas", parts.usage, showUsage),
-      followKind(part, server, "events", parts.events, (list) =>
+      followKind(scope, server, "pods", parts.pods, showPods),
+      followKind(scope, server, "resourcequotas", parts.usage, showUsage),
+      followKind(scope, server, "events", parts.events, (list) =>
         list.items.size ? eventLines(list.objects, MAX_EVENTS) : h("p.muted", T.noEvents),
       ),
     ]);
@@ -56,20 +55,6 @@ async function follow(part, parts) {
     say(parts, "");
     replace(parts.pods, errorBlock(error, { retry: () => follow(part, parts) }));
   }
-}
-
-// Asks first whether it is allowed there: the cluster decides about its own objects.
-async function followKind({ scope }, server, plural, node, render) {
-  const kind = server.find(plural, "");
-  const namespace = server.namespace ?? "";
-  if (!kind) return replace(node, h("p.muted", T.noKind(plural)));
-  const { allowed } = await mayDo({ verb: "list", kind, namespace });
-  if (scope.ended) return;
-  if (!allowed) return replace(node, h("p.muted", T.mayNotList(kind.pluralNoun)));
-  watchList(kind, { namespace }).subscribe(scope, (list) => {
-    if (list.state === "stopped") replace(node, errorBlock(list.error));
-    else if (list.isComplete) replace(node, render(list));
-  });
 }
 
 function showPods(list) {

@@ -78,7 +78,7 @@ export async function membersTab(node, context) {
   replace(node, problem, tableOf([T.name, T.kind, T.role, ""], body), allowed && addForm(context, save));
 }
 
-const principalLink = (kind, name) => {
+export const principalLink = (kind, name) => {
   if (name === "*") return T.everyone;
   const segment = kind === "Team" ? "teams" : "users";
   return h("span.principal", { data: { segment, name } }, link(`${segment}/${encodeURIComponent(name)}`, name));

@@ -12,8 +12,9 @@ import { card, definition, linkButton, meter } from "../../widgets/common.js";
 import { quotaTitle } from "../../widgets/quotas.js";
 import { stateDot } from "../../widgets/state.js";
 import { tableStates } from "../overview/table-states.js";
-import { membersTab } from "./members.js";
+import { membersTab, principalLink } from "./members.js";
 
+const MAX_MEMBERS = 10;
 const INSIDE = [
   "devpodworkspaceinstances",
   "spaceinstances",
@@ -37,7 +38,40 @@ export function summary(context) {
         [T.templates, names(spec.allowedTemplates)],
       ]),
   );
-  return h("div.grid", card(T.inside, insideList(context)), card(T.quotas, quotas), card(T.allowed, allowed));
+  const members = context.live(
+    ({ spec }) => [spec?.owner, spec?.members],
+    ({ spec = {} }) => memberList(context, spec),
+  );
+  return h(
+    "div.halves",
+    h("div.stack", card(T.inside, insideList(context)), card(T.quotas, quotas)),
+    h("div.stack", card(T.members, members), card(T.allowed, allowed)),
+  );
+}
+
+/**
+ * Who works in the project, and in which role. The tab of the members changes it.
+ * @param {any} context
+ * @param {Record<string, any>} spec
+ */
+function memberList({ object }, { owner, members = [] }) {
+  const isOwned = owner?.user || owner?.team;
+  const lines = [
+    isOwned && [owner.team ? "Team" : "User", owner.user || owner.team, T.owner.toLowerCase()],
+    ...members.slice(0, MAX_MEMBERS).map(({ kind, name, clusterRole }) => [kind, name, clusterRole || "user"]),
+  ].filter(Boolean);
+  return h(
+    "div",
+    h(
+      "ul.plain.lines",
+      lines.map(([kind, name, role]) => h("li", h("span.grow", principalLink(kind, name)), h("span.muted", role))),
+      !lines.length && h("li.muted", T.noMembers),
+    ),
+    h(
+      "p.card-foot",
+      link(`projects/${encodeURIComponent(object.metadata.name)}?view=members`, T.allMembers(members.length)),
+    ),
+  );
 }
 
 export const tabs = (context) => [{ name: "members", title: T.members, show: (node) => membersTab(node, context) }];
