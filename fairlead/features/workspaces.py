@@ -32,7 +32,7 @@ from fairlead.server.metrics.exposition import GAUGE, MAXIMUM, Family
 from fairlead.settings.values import ON
 from fairlead.subresources.ports.access import PortAccessHandler, PortPermissions
 from fairlead.subresources.ports.clients import PortClients
-from fairlead.subresources.ports.grants import GrantSeals
+from fairlead.subresources.ports.grants import GrantSigners
 from fairlead.subresources.ports.hosts import PortHosts
 from fairlead.subresources.ports.proxy import PortProxy
 from fairlead.subresources.ports.stages import PortStages
@@ -69,8 +69,8 @@ def build_workspaces_feature(services: Services) -> Feature:
     keys = build_component_keys(services, registry, RUNNER_COMPONENT)
     hosts = PortHosts(services.settings.port_domain, services.base_url)
     permissions = PortPermissions(registry, auth.port_access, auth.access_keys.user_of_key)
-    seals = GrantSeals(auth.pepper.secret)
-    ports = PortAccessHandler(hosts, seals.tickets, permissions, registry.clock, services.settings.namespace_prefix)
+    signers = GrantSigners(auth.pepper.secret)
+    ports = PortAccessHandler(hosts, signers.tickets, permissions, registry.clock, services.settings.namespace_prefix)
     return Feature(
         name="workspaces",
         handlers={
@@ -91,14 +91,14 @@ def build_workspaces_feature(services: Services) -> Feature:
                 prevent_runner_deletion_while_used(auth.authorize, group),
             ),
         },
-        host_pipelines=_build_port_pipelines(services, hosts, seals, permissions),
+        host_pipelines=_build_port_pipelines(services, hosts, signers, permissions),
         controllers=lambda leader: _build_controllers(services, leader),
         metrics=(lambda: [count_runners(map(decode, registry.view.entries(group, RUNNERS)))],),
     )
 
 
 def _build_port_pipelines(
-    services: Services, hosts: PortHosts, seals: GrantSeals, permissions: PortPermissions
+    services: Services, hosts: PortHosts, signers: GrantSigners, permissions: PortPermissions
 ) -> tuple[HostPipeline, ...]:
     """How ports of workspaces are served by their host names; nothing if they have none."""
     if not hosts.domain:
@@ -106,7 +106,7 @@ def _build_port_pipelines(
     settings = services.settings
     stages = PortStages(
         hosts=hosts,
-        seals=seals,
+        signers=signers,
         permissions=permissions,
         clock=services.registry.clock,
         namespace_prefix=settings.namespace_prefix,

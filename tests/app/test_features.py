@@ -101,7 +101,7 @@ ADDED = {
     "service accounts": "handlers",
     "clusters": "handlers, find_mounts, mounts, admission, controllers, tasks, metrics",
     "local cluster": "leader_tasks",
-    "agents": "handlers",
+    "agents": "handlers, tasks",
     "instances": "admission, controllers",
     "apps": "admission, controllers",
     "templates": "admission, controllers",

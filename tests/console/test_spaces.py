@@ -158,7 +158,7 @@ def test_a_space_opens_with_its_pods_usage_and_events(page: Page, sign_in: SignI
     page.wait_until(lambda: page.path.endswith(f"/~browse/pods/corner/{POD}?view=logs"), "the logs are shown")
 
 
-def test_what_the_cluster_denies_is_not_asked_for(page: Page, sign_in: SignIn, cluster: SpaceCluster) -> None:
+def test_what_the_cluster_denies_is_not_requested(page: Page, sign_in: SignIn, cluster: SpaceCluster) -> None:
     cluster.denied.add("events")
     try:
         sign_in(page, ADMIN)
@@ -170,7 +170,7 @@ def test_what_the_cluster_denies_is_not_asked_for(page: Page, sign_in: SignIn, c
         cluster.denied.clear()
 
 
-def test_nothing_is_asked_of_a_space_that_sleeps(
+def test_nothing_is_requested_of_a_space_that_sleeps(
     page: Page, server: ConsoleServer, sign_in: SignIn, cluster: SpaceCluster
 ) -> None:
     path = f"{GROUP}/namespaces/service-p-corners/spaceinstances/corner"

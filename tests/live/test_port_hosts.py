@@ -153,7 +153,7 @@ def test_no_path_of_the_server_exists_at_these_hosts(server: Server, host: str, 
     assert response.status_code in (401, 404), response.text
 
 
-def test_a_ticket_works_once_and_only_in_the_browser_that_asked(server: Server, program: PortProgram) -> None:
+def test_a_ticket_works_once_and_only_in_the_browser_that_requested_it(server: Server, program: PortProgram) -> None:
     visit = PortVisit(server, program.port)
     url = visit.request_ticket(server.key, visit.ask_for_challenge()).json()["status"]["url"]
     path = url.removeprefix(visit.origin)
@@ -171,8 +171,8 @@ def test_a_ticket_works_once_and_only_in_the_browser_that_asked(server: Server, 
 def test_a_cookie_is_for_one_port_and_cannot_be_changed(visit: PortVisit) -> None:
     other = PortVisit(visit.server, visit.port + 1, cookies=dict(visit.cookies))
     assert other.send("/show").status_code == 401
-    sealed = visit.cookies["__Host-fairlead_port"]
-    for changed in (sealed[:-2], f"A{sealed[1:]}", "", ".", "a.b", "é"):
+    signed = visit.cookies["__Host-fairlead_port"]
+    for changed in (signed[:-2], f"A{signed[1:]}", "", ".", "a.b", "é"):
         visit.cookies["__Host-fairlead_port"] = changed.encode("ascii", "ignore").decode()
         assert visit.send("/show").status_code == 401
 
@@ -282,14 +282,14 @@ def test_a_port_is_private_until_it_is_shared_and_then_only_for_a_time(server: S
 
 def test_a_port_shared_with_the_project_is_for_its_members(server: Server, program: PortProgram) -> None:
     member = new_key(server, "member")
-    stranger = new_key(server, "stranger")
+    other_user = new_key(server, "other-user")
     with server.client() as admin:
         members = {"spec": {"members": [{"kind": "User", "name": "member", "clusterRole": "user"}]}}
         assert admin.patch(f"{M}/projects/web", json=members, headers=MERGE).status_code == 200
     share(server, [{"port": program.port, "project": True, "until": int(time.time()) + 600}])
     visit = PortVisit(server, program.port)
     challenge = visit.ask_for_challenge()
-    assert visit.request_ticket(stranger, challenge).status_code == 403
+    assert visit.request_ticket(other_user, challenge).status_code == 403
     assert visit.request_ticket(member, challenge).status_code == 201
     share(server, "")
     assert visit.request_ticket(member, challenge).status_code == 403

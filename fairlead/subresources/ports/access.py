@@ -22,7 +22,7 @@ from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionRequest
-from fairlead.subresources.ports.grants import NONCE, TICKET_SECONDS, Grant, GrantSealer
+from fairlead.subresources.ports.grants import NONCE, TICKET_SECONDS, Grant, GrantSigner
 from fairlead.subresources.ports.hosts import PortAddress, PortHosts
 from fairlead.subresources.workspaces.exchanges import build_response
 
@@ -73,7 +73,7 @@ class PortAccessHandler:
     """POST of `portaccess`."""
 
     def __init__(
-        self, hosts: PortHosts, tickets: GrantSealer, permissions: PortPermissions, clock: Clock, namespace_prefix: str
+        self, hosts: PortHosts, tickets: GrantSigner, permissions: PortPermissions, clock: Clock, namespace_prefix: str
     ) -> None:
         self._hosts = hosts
         self._tickets = tickets
@@ -103,7 +103,7 @@ class PortAccessHandler:
                 raise Conflict(f'workspace "{request.name}" is asleep; wake it with `fairlead workspace up`')
             expires = int(self._clock.now().timestamp()) + TICKET_SECONDS
             grant = self._build_grant(request, metadata(workspace)["uid"], port, expires, challenge)
-            query = urlencode({"ticket": self._tickets.seal(grant), "path": path})
+            query = urlencode({"ticket": self._tickets.sign(grant), "path": path})
             status["url"] = f"{origin}{OPEN_PATH}?{query}"
             status["expirationTimestamp"] = timestamp(self._clock.now() + timedelta(seconds=TICKET_SECONDS))
             log.info(

@@ -1,4 +1,4 @@
-"""What the server has allowed a browser: a ticket, and then the cookie of one port. Both are sealed, and not stored.
+"""What the server has allowed a browser: a ticket, and then the cookie of one port. Both are signed, and not stored.
 
 A browser without the cookie is sent to the console, with the digest of a random value that stays in a cookie at the
 host name of the port. The console asks for a ticket with this digest, as the user who is signed in there. So a ticket
@@ -16,7 +16,7 @@ import msgspec
 
 TICKET_SECONDS = 60
 SESSION_SECONDS = 12 * 3600
-MAX_SEALED_CHARS = 3072
+MAX_SIGNED_CHARS = 3072
 NONCE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
@@ -35,37 +35,37 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     challenge: str = ""
 
 
-class GrantSealer:
-    """Seals grants for one purpose, with a key that is derived from the secret of the server."""
+class GrantSigner:
+    """Signs grants for one purpose, with a key that is derived from the secret of the server."""
 
     def __init__(self, secret: bytes, purpose: str) -> None:
         self._key = hmac.digest(secret, f"workspace port {purpose}".encode(), "sha256")
         self._decode = msgspec.json.Decoder(Grant).decode
 
-    def seal(self, grant: Grant) -> str:
+    def sign(self, grant: Grant) -> str:
         content = _encode(msgspec.json.encode(grant))
-        return f"{content}.{self._sign(content)}"
+        return f"{content}.{self._signature_of(content)}"
 
     def open(self, text: str, now: float) -> Grant | None:
-        """The grant; None if it was not sealed here, or is over."""
+        """The grant; None if it was not signed here, or is over."""
         content, _, signature = text.partition(".")
-        if len(text) > MAX_SEALED_CHARS or not text.isascii():
+        if len(text) > MAX_SIGNED_CHARS or not text.isascii():
             return None
-        if not hmac.compare_digest(self._sign(content), signature):
+        if not hmac.compare_digest(self._signature_of(content), signature):
             return None
         grant = self._decode(base64.urlsafe_b64decode(content + "=" * (-len(content) % 4)))
         return grant if now < grant.expires else None
 
-    def _sign(self, content: str) -> str:
+    def _signature_of(self, content: str) -> str:
         return _encode(hmac.digest(self._key, content.encode(), "sha256"))
 
 
-class GrantSeals:
-    """The seals of tickets, and of port cookies."""
+class GrantSigners:
+    """Those of tickets, and of port cookies."""
 
     def __init__(self, secret: bytes) -> None:
-        self.tickets = GrantSealer(secret, "ticket")
-        self.sessions = GrantSealer(secret, "session")
+        self.tickets = GrantSigner(secret, "ticket")
+        self.sessions = GrantSigner(secret, "session")
 
 
 def digest_nonce(nonce: str) -> str:

@@ -32,7 +32,7 @@ from fairlead.subresources.ports.cookies import (
     parse_cookies,
     set_cookie,
 )
-from fairlead.subresources.ports.grants import NONCE, SESSION_SECONDS, Grant, GrantSealer, GrantSeals, digest_nonce
+from fairlead.subresources.ports.grants import NONCE, SESSION_SECONDS, Grant, GrantSigner, GrantSigners, digest_nonce
 from fairlead.subresources.ports.hosts import PortAddress, PortHosts
 
 PORTS_ROOT = "ports"
@@ -61,14 +61,14 @@ class PortStages:
     def __init__(
         self,
         hosts: PortHosts,
-        seals: GrantSeals,
+        signers: GrantSigners,
         permissions: PortPermissions,
         clock: Clock,
         namespace_prefix: str,
         console_url: str,
     ) -> None:
         self._hosts = hosts
-        self._seals = seals
+        self._signers = signers
         self._permissions = permissions
         self._clock = clock
         self._prefix = namespace_prefix
@@ -102,15 +102,15 @@ class PortStages:
         if request is None:
             return
         text = find_cookie(parse_cookies(call.headers.get_all("cookie")), SESSION_COOKIE)
-        grant = self._open(self._seals.sessions, text, call)
+        grant = self._open(self._signers.sessions, text, call)
         user = self._permissions.find_user(grant) if grant is not None else None
         if user is not None:
             call.user = user
             self._requests[call] = PortRequest(request.address, request.origin, grant)
 
-    def _open(self, sealer: GrantSealer, text: str, call: Call) -> Grant | None:
+    def _open(self, signer: GrantSigner, text: str, call: Call) -> Grant | None:
         """A grant for the port of this call."""
-        grant = sealer.open(text, self._clock.now().timestamp()) if text else None
+        grant = signer.open(text, self._clock.now().timestamp()) if text else None
         if grant is None:
             return None
         target = call.target
@@ -188,7 +188,7 @@ class PortStages:
     def _redeem_ticket(self, call: Call, request: PortRequest) -> Reply:
         cookies = parse_cookies(call.headers.get_all("cookie"))
         nonce = find_cookie(cookies, NONCE_COOKIE)
-        grant = self._open(self._seals.tickets, call.parameter("ticket"), call)
+        grant = self._open(self._signers.tickets, call.parameter("ticket"), call)
         if grant is None or not NONCE.fullmatch(nonce) or digest_nonce(nonce) != grant.challenge:
             return build_page(400, f"This address has been used, or is too old. Open {request.origin} again.")
         user = self._permissions.find_user(grant)
@@ -199,7 +199,7 @@ class PortStages:
         except ApiError as error:
             return build_page(error.code, error.message)
         expires = int(self._clock.now().timestamp()) + SESSION_SECONDS
-        session = self._seals.sessions.seal(msgspec.structs.replace(grant, expires=expires, challenge=""))
+        session = self._signers.sessions.sign(msgspec.structs.replace(grant, expires=expires, challenge=""))
         headers = [
             ("set-cookie", set_cookie(SESSION_COOKIE, session, SESSION_SECONDS)),
             ("set-cookie", set_cookie(NONCE_COOKIE, "", 0)),

@@ -1,11 +1,11 @@
-"""Host names of ports, sealed grants, and the headers and cookies of programs."""
+"""Host names of ports, signed grants, and the headers and cookies of programs."""
 
 import msgspec
 import pytest
 
 from fairlead.core.errors import BadRequest
 from fairlead.subresources.ports.cookies import rewrite_set_cookies
-from fairlead.subresources.ports.grants import Grant, GrantSeals
+from fairlead.subresources.ports.grants import Grant, GrantSigners
 from fairlead.subresources.ports.headers import PortHeadEncoder, rewrite_location
 from fairlead.subresources.ports.hosts import PortAddress, PortHosts
 
@@ -58,14 +58,14 @@ def test_a_workspace_whose_name_makes_no_label_gets_a_clear_error(name: str) -> 
 
 
 def test_a_ticket_is_no_session_and_neither_outlives_its_time_or_its_server() -> None:
-    seals = GrantSeals(b"secret")
-    ticket = seals.tickets.seal(GRANT)
-    assert seals.tickets.open(ticket, 99) == GRANT
-    assert seals.tickets.open(ticket, 100) is None
-    assert seals.sessions.open(ticket, 99) is None
-    assert GrantSeals(b"other").tickets.open(ticket, 99) is None
-    changed = seals.tickets.seal(msgspec.structs.replace(GRANT, port=22)).partition(".")[0]
-    assert seals.tickets.open(f"{changed}.{ticket.partition('.')[2]}", 99) is None
+    signers = GrantSigners(b"secret")
+    ticket = signers.tickets.sign(GRANT)
+    assert signers.tickets.open(ticket, 99) == GRANT
+    assert signers.tickets.open(ticket, 100) is None
+    assert signers.sessions.open(ticket, 99) is None
+    assert GrantSigners(b"other").tickets.open(ticket, 99) is None
+    changed = signers.tickets.sign(msgspec.structs.replace(GRANT, port=22)).partition(".")[0]
+    assert signers.tickets.open(f"{changed}.{ticket.partition('.')[2]}", 99) is None
 
 
 @pytest.mark.parametrize(

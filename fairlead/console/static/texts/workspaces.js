@@ -43,7 +43,7 @@ export const T = {
   },
   upFailed: (why) => `It runs, but its last task has failed: ${why}.`,
   templateChanged:
-    "The template has changed. Recreate applies it in a new container; until then, the workspace goes on with the one that is there.",
+    "The template has changed. Recreate applies it in a new container; until then, the workspace keeps its container.",
   source: "Source",
   template: "Template",
   runner: "Runner",

@@ -68,8 +68,8 @@ export function field(label, control, help) {
   return h("div.field", h("label", { for: control.id }, label), control, hint);
 }
 
-// A table with a line of titles. `body` is a tbody, or an array of rows. On phones each cell stands below the other, with
-// its title, if the rows are known here.
+// A table with a line of titles. `body` is a tbody, or an array of rows. On phones each cell stands below the other,
+// with its title, if the rows are known here.
 export function tableOf(titles, body, selector = "table") {
   const head = h(
     "thead",
@@ -83,7 +83,7 @@ export function tableOf(titles, body, selector = "table") {
   return h("div.scroll", h(`${selector}.labelled`, head, h("tbody", body)));
 }
 
-export function labelCells(row, titles) {
+function labelCells(row, titles) {
   [...row.cells].forEach((cell, index) => {
     cell.dataset.label = titles[index] ?? "";
   });

@@ -1,5 +1,5 @@
-// Who changed an object: its requests of the audit log, newest first. The log has no bodies; which fields a change has set
-// is known for the newest change of each field manager, from the object itself.
+// Who changed an object: its requests of the audit log, newest first. The log has no bodies; which fields a change has
+// set is known for the newest change of each field manager, from the object itself.
 
 import { review } from "../../core/access.js";
 import { query, request } from "../../core/api.js";
@@ -73,7 +73,7 @@ const changeTable = (object, events) =>
 const timeOf = (event) => event.requestReceivedTimestamp ?? event.metadata.creationTimestamp;
 
 // The fields that a request has set last, if the object says so.
-export function fieldsOf(object, event) {
+function fieldsOf(object, event) {
   if (outcome(event)[1]) return "";
   const at = Date.parse(timeOf(event));
   const subresource = event.objectRef.subresource ?? "";

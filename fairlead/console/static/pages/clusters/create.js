@@ -61,7 +61,7 @@ export function showCreate(page, server) {
 class DocumentError extends Error {}
 
 // The documents of a text, with the kind and the namespace of each. Raises DocumentError for one that belongs nowhere.
-export function readDocuments(text, server) {
+function readDocuments(text, server) {
   const documents = text.split(/^---[ \t]*(?:#.*)?$/m).filter((each) => /^\s*[^\s#]/m.test(each));
   if (!documents.length) throw new DocumentError(T.noDocuments);
   if (documents.length > MAX_DOCUMENTS) throw new DocumentError(T.tooManyDocuments(MAX_DOCUMENTS));

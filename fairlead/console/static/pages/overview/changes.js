@@ -53,7 +53,7 @@ function isChange(event) {
 }
 
 // Changes of one kind by the same user within some minutes, the newest first: [{who, verb, kind, events}].
-export function groupChanges(events) {
+function groupChanges(events) {
   const groups = [];
   const open = new Map();
   for (const event of events.filter(isChange)) {

@@ -1,5 +1,5 @@
-// Opens a port of a workspace: gets a ticket for the browser, as the user who is signed in, and goes to the host of the port. That
-// host has sent the browser here, with a challenge; without one, the browser goes there first.
+// Opens a port of a workspace: gets a ticket for the browser, as the user who is signed in, and goes to the host of the
+// port. That host has sent the browser here, with a challenge; without one, the browser goes there first.
 
 import { pause, request } from "../../core/api.js";
 import { h, replace } from "../../core/dom.js";
