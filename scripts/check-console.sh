@@ -3,7 +3,8 @@
 #
 #   check-console.sh style     the format and the rules of Biome, set in biome.json
 #   check-console.sh format    writes the format
-#   check-console.sh types     the types that comments give (JSDoc), by TypeScript, set in jsconfig.json
+#   check-console.sh types     the types that comments give (JSDoc), by TypeScript, set in jsconfig.json; those of core/
+#                              are checked strictly, by scripts/console/strict.json
 #
 # Without the tools it says how to get them. That is an error with CI=true only, so that everything else can be checked.
 set -euo pipefail
@@ -26,10 +27,12 @@ case "${1:-}" in
         fi
         ;;
     types)
-        if ! out="$("$tools/node_modules/.bin/tsc" --project jsconfig.json 2>&1)"; then
-            printf '%s\n' "$out" 'error: the types of the console are wrong; see above' >&2
-            exit 1
-        fi
+        for project in jsconfig.json scripts/console/strict.json; do
+            if ! out="$("$tools/node_modules/.bin/tsc" --project "$project" 2>&1)"; then
+                printf '%s\n' "$out" "error: the types of the console are wrong, as $project wants them; see above" >&2
+                exit 1
+            fi
+        done
         ;;
     format) biome --write >/dev/null || true ;;
     *)

@@ -9,6 +9,7 @@ validation (`registry/validate.py`), not admission.
     templates, workspace_templates              templates that administrators trust, and what others may not decide
     objects_in_use                              templates, presets and Apps that instances use are not deleted
     restricted                                  the permission to create instances that not all members may create
+    port_shares                                 who else may open a port of a workspace in a browser
     presets                                     workspaces from presets, and what presets refer to
     apps                                        deployed apps: who may deploy which App where; in templates
     runners                                     who may have the server connect to a runner, or deploy one; its deletion

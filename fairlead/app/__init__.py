@@ -126,6 +126,7 @@ async def run(
         limiter = build_memory_limiter(settings, worker_count)
         handler = build_handler(services, features, limiter, host.reviews, drain)
         app = AsgiApp(handler, settings.body_limit, limiter, tls_ports.origins())
+        freeze_heap()  # before requests are accepted: it holds the event loop for 100 ms and more
         async with (
             stop_when_outdated(settings, stores.raw, drain.stopped),
             connect_replicas(settings, registry, hub, worker),
@@ -156,7 +157,6 @@ async def _announce_ready(
     access: AdminAccess, ready: Callable[[StartedServer], None], worker: WorkerContext | None
 ) -> None:
     new_key, is_replaced = await access.start(worker is None or worker.is_first)
-    freeze_heap()
     started = StartedServer(
         url=access.url,
         ca_file=access.ca_file,

@@ -18,6 +18,7 @@ from fairlead.authn.sign_on_policy import SignOnPolicy
 from fairlead.authz.authorizer import AuthorizerChain, administrators, gateway_authorizer
 from fairlead.authz.component_access import AgentAuthorizer, RunnerAuthorizer
 from fairlead.authz.ownership import OwnerAuthorizer
+from fairlead.authz.port_access import PortAccess, PortAccessAuthorizer
 from fairlead.authz.project_members import PROJECTS, ProjectMemberAuthorizer
 from fairlead.authz.rbac import RbacAuthorizer
 from fairlead.authz.scope import ScopeNaming, build_scope_checks, matching_entry
@@ -64,6 +65,7 @@ def build_auth(
         return authorizer.authorize(user, target)
 
     ownership = OwnerAuthorizer(catalog, view)
+    ports = PortAccess(api_group=group, view=view, clock=clock, authorize=authorize, is_member=members.is_member)
     authorizer = AuthorizerChain(
         general=(gateway_authorizer(authorize), administrators, rbac),
         object_authorizers=(
@@ -72,6 +74,7 @@ def build_auth(
             RunnerAuthorizer(group, view),
             AgentAuthorizer(group, view),
             ownership,
+            PortAccessAuthorizer(ports),
         ),
         scope_checks=build_scope_checks(names),
         generations=(rbac.generation, principals.generation, projects.refresh),
@@ -97,6 +100,7 @@ def build_auth(
         authenticators=authenticators,
         dynamic_config=dynamic_config,
         ownership=ownership,
+        port_access=ports,
         sign_on=sign_on,
         other_admin_access=OtherAdminAccess(view, group, principals, dynamic_config.is_password_login_enabled),
         identify=build_identify(authenticators, impersonation, ClusterIdentityMapper(settings.identity_prefix)),

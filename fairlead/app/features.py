@@ -90,6 +90,7 @@ def join_features(features: Sequence[Feature]) -> Feature:
         public_endpoints=public_endpoints,
         grants=_join((each.name, each.grants) for each in features),
         find_mounts=[find for each in features for find in each.find_mounts],
+        host_pipelines=[pipeline for each in features for pipeline in each.host_pipelines],
         mounts=_join((each.name, each.mounts) for each in features),
         public_stages=_join((each.name, each.public_stages) for each in features),
         admission={phase: [rule for each in features for rule in each.admission.get(phase, ())] for phase in Phase},

@@ -3,14 +3,15 @@
 `build_handler` is the entry point.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 
 from fairlead import __version__
 from fairlead.app.drain import Drain
 from fairlead.authz.subject_access_reviews import SubjectAccessReviews
 from fairlead.client.admin_kubeconfig import MANAGEMENT_PATH
-from fairlead.core.call import MANAGEMENT, Call, Handler, RequestInfo
-from fairlead.features.contract import Feature, Services
+from fairlead.core.call import MANAGEMENT, Call, Handler, Reply, RequestInfo
+from fairlead.features.contract import Feature, HostPipeline, Services
 from fairlead.registry.storage_errors import translate_storage_errors
 from fairlead.server.api.actions import Actions, object_verbs
 from fairlead.server.api.aggregation import mount_at_root, serve_aggregated
@@ -73,7 +74,43 @@ def build_handler(
         add_headers=custom_headers_stage(services.auth.dynamic_config.custom_headers),
         metrics=services.requests,
     )
-    return build_pipeline(stages, dispatch, settings.request_timeout, services.watchdog.record_step)
+    main = build_pipeline(stages, dispatch, settings.request_timeout, services.watchdog.record_step)
+    return _choose_by_host(
+        main, [(each.covers, _build_host_pipeline(services, stages, each)) for each in features.host_pipelines]
+    )
+
+
+def _build_host_pipeline(services: Services, stages: Stages, hosts: HostPipeline) -> Handler:
+    """Without the audit log: how a user came to send such requests was audited before, and paths are not the server's
+    to record. Without the custom headers of the Config: other origins have headers of their own."""
+    chosen = replace(
+        stages,
+        audit=None,
+        route=hosts.route,
+        authenticate=hosts.authenticate,
+        authorize=hosts.authorize,
+        serve_public={},
+        add_headers=_add_nothing,
+    )
+    return build_pipeline(chosen, hosts.serve, services.settings.request_timeout, services.watchdog.record_step)
+
+
+def _add_nothing(call: Call, reply: Reply) -> None:
+    return None
+
+
+def _choose_by_host(main: Handler, others: Sequence[tuple[Callable[[str], bool], Handler]]) -> Handler:
+    if not others:
+        return main
+
+    def handle(call: Call) -> Awaitable[Reply]:
+        host = call.headers.get("host", "")
+        for covers, pipeline in others:
+            if covers(host):
+                return pipeline(call)
+        return main(call)
+
+    return handle
 
 
 def _build_verbs(services: Services, features: Feature) -> Verbs:

@@ -97,6 +97,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "workspace ssh-config": ("fairlead workspace ssh-config --write", "fairlead workspace ssh-config --project demo"),
     "workspace ports": ("fairlead workspace ports desk --project demo",),
+    "workspace browse": ("fairlead workspace browse desk 8080 --project demo",),
+    "workspace share": (
+        "fairlead workspace share desk 8080 --with User:ada --for 2h --project demo",
+        "fairlead workspace share desk 8080 --with User:ada --end --project demo",
+    ),
     "workspace port-forward": ("fairlead workspace port-forward desk 8080:80 5432 --project demo",),
     "workspace delete": ("fairlead workspace delete desk --project demo",),
     "workspace hold": (

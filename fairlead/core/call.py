@@ -335,6 +335,8 @@ class Reply(Struct, eq=False):
     cacheable: bool = False
     """Whether the handler sets the caching headers itself. All other responses are marked as private and not
     cacheable."""
+    is_relayed: bool = False
+    """Whether the response is that of another server, for its own origin: it gets no headers of this one."""
     upgrade: Upgrade | None = None
     memory_reservation: object = None
     """The memory reservation that `server/http/unsent.py` keeps until the client has read the response."""

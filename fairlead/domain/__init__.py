@@ -7,6 +7,7 @@ template_resolution.py              from an instance and its template to the ren
 secret_references.py                references to secrets in workspaces and templates, and who wrote them
 chart_secrets.py                    references to secrets in the charts of Apps and templates
 workspace_trust.py                  what a workspace template may decide
+port_shares.py                      with whom ports of a workspace are shared
 environments.py presets.py          environments of workspaces, and what a preset gives to one
 sleep_mode.py sleep_decisions.py    annotations of sleep mode; how instances fall asleep and wake up
 instance_sleep.py cron.py           the same for spaces and virtual clusters, also by schedules

@@ -11,6 +11,7 @@ from fairlead.authn.principals import AdminUserCheck, PrincipalDirectory
 from fairlead.authn.sign_on_policy import SignOnPolicy
 from fairlead.authz.authorizer import AuthorizerChain
 from fairlead.authz.ownership import OwnerAuthorizer
+from fairlead.authz.port_access import PortAccess
 from fairlead.authz.project_members import ProjectMemberAuthorizer
 from fairlead.authz.rbac import RbacAuthorizer
 from fairlead.authz.secret_access import SecretAccess
@@ -36,6 +37,7 @@ class Auth:
     authenticators: Sequence[Authenticator]
     dynamic_config: DynamicConfig
     ownership: OwnerAuthorizer
+    port_access: PortAccess
     sign_on: SignOnPolicy
     other_admin_access: OtherAdminAccess
     identify: Identify

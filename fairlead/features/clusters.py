@@ -1,7 +1,7 @@
 """Connected clusters, the gateways to them and their agents, and the cluster that the server itself runs in."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
@@ -12,9 +12,11 @@ from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTE
 from fairlead.controllers.clusters.clusters import ClusterController
 from fairlead.controllers.clusters.local_cluster import LocalClusterConnector
 from fairlead.controllers.runtime.loop import Controller
+from fairlead.core.objects import Object
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.features.access_keys import build_component_keys
 from fairlead.features.contract import Feature, LeaderServices, Services
+from fairlead.gateway.activity import ActivityTracker, SleepStates
 from fairlead.gateway.routes import GatewayHandler, GatewayPaths
 from fairlead.kinds.clusters.cluster import AGENT
 from fairlead.kinds.clusters.cluster import CLUSTER as CLUSTER_KIND
@@ -125,4 +127,13 @@ def build_agents_feature(services: Services) -> Feature:
     reports = services.audit.reports if services.audit is not None else AgentReports(None, registry.clock)
     if services.coordinator is not None:
         reports.use_quota(services.coordinator)
-    return Feature(name="agents", handlers=agent_handlers(installation, keys, configs, reports))
+    activity = ActivityTracker(registry, group, SleepStates(registry, group))
+
+    def note_activity(cluster: str, events: Sequence[Object]) -> None:
+        activity.note_reported(cluster, settings.namespace_prefix, events)
+
+    return Feature(
+        name="agents",
+        handlers=agent_handlers(installation, keys, configs, reports, note_activity),
+        tasks=(activity.run,),
+    )

@@ -114,6 +114,17 @@ def no_controllers(leader: LeaderServices) -> Sequence[Controller]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostPipeline:
+    """Serves all requests to some host names, instead of the API. `covers` gets the Host header."""
+
+    covers: Callable[[str], bool]
+    route: Before
+    authenticate: Before
+    authorize: Before
+    serve: Handler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
     """What a feature adds to the server."""
 
@@ -130,6 +141,8 @@ class Feature:
     """Which paths are below a root other than the API."""
     mounts: Mapping[str, Handler] = field(default_factory=dict)
     """Handlers of all requests below such a root, by `RequestInfo.root`."""
+    host_pipelines: Sequence[HostPipeline] = ()
+    """Host names that are served by a feature alone."""
     public_stages: Mapping[str, Before] = field(default_factory=dict)
     """Reply to requests that need no authorization, or leave them to the other stages. By path below the root."""
     admission: Mapping[Phase, Sequence[Rule]] = field(default_factory=dict)

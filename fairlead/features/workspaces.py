@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from fairlead.admission import Phase
+from fairlead.admission.port_shares import check_port_shares
 from fairlead.admission.presets import check_presets
 from fairlead.admission.runners import (
     prevent_runner_deletion_while_used,
@@ -21,14 +22,23 @@ from fairlead.controllers.workspaces.sleep import WorkspaceSleepController
 from fairlead.controllers.workspaces.workspaces import WorkspaceController
 from fairlead.core.objects import Object
 from fairlead.features.access_keys import build_component_keys
-from fairlead.features.contract import Feature, LeaderServices, Services
+from fairlead.features.contract import Feature, HostPipeline, LeaderServices, Services
 from fairlead.features.instances import pod_security
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT, RUNNERS, SILENT, describe_status
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
+from fairlead.kinds.instances.workspace import PORT_ACCESS_SUBRESOURCE
 from fairlead.registry.codec import decode
 from fairlead.server.metrics.exposition import GAUGE, MAXIMUM, Family
+from fairlead.settings.values import ON
+from fairlead.subresources.ports.access import PortAccessHandler, PortPermissions
+from fairlead.subresources.ports.clients import PortClients
+from fairlead.subresources.ports.grants import GrantSigners
+from fairlead.subresources.ports.hosts import PortHosts
+from fairlead.subresources.ports.proxy import PortProxy
+from fairlead.subresources.ports.stages import PortStages
 from fairlead.subresources.runners import runner_handlers
 from fairlead.subresources.workspaces.handlers import WorkspaceServices, workspace_handlers
+from fairlead.subresources.workspaces.targets import WORKSPACES
 
 NOT_READY = "NotReady"
 RUNNER_STATUSES = ("Ready", NOT_READY, SILENT)
@@ -57,9 +67,14 @@ def build_workspaces_feature(services: Services) -> Feature:
         }
 
     keys = build_component_keys(services, registry, RUNNER_COMPONENT)
+    hosts = PortHosts(services.settings.port_domain, services.base_url)
+    permissions = PortPermissions(registry, auth.port_access, auth.access_keys.user_of_key)
+    signers = GrantSigners(auth.pepper.secret)
+    ports = PortAccessHandler(hosts, signers.tickets, permissions, registry.clock, services.settings.namespace_prefix)
     return Feature(
         name="workspaces",
         handlers={
+            (group, WORKSPACES, PORT_ACCESS_SUBRESOURCE): ports,
             **workspace_handlers(group, workspace_services),
             **runner_handlers(group, registry, keys, signing.jwks, describe_server),
         },
@@ -67,6 +82,7 @@ def build_workspaces_feature(services: Services) -> Feature:
             Phase.AUTHORIZE: (
                 record_secret_writers(writers, group),
                 protect_cluster_ref(group),
+                check_port_shares(auth.authorize, registry.clock, group),
             ),
             Phase.CHECK: (
                 check_presets(group),
@@ -75,8 +91,36 @@ def build_workspaces_feature(services: Services) -> Feature:
                 prevent_runner_deletion_while_used(auth.authorize, group),
             ),
         },
+        host_pipelines=_build_port_pipelines(services, hosts, signers, permissions),
         controllers=lambda leader: _build_controllers(services, leader),
         metrics=(lambda: [count_runners(map(decode, registry.view.entries(group, RUNNERS)))],),
+    )
+
+
+def _build_port_pipelines(
+    services: Services, hosts: PortHosts, signers: GrantSigners, permissions: PortPermissions
+) -> tuple[HostPipeline, ...]:
+    """How ports of workspaces are served by their host names; nothing if they have none."""
+    if not hosts.domain:
+        return ()
+    settings = services.settings
+    stages = PortStages(
+        hosts=hosts,
+        signers=signers,
+        permissions=permissions,
+        clock=services.registry.clock,
+        namespace_prefix=settings.namespace_prefix,
+        console_url=services.base_url if settings.console == ON else "",
+    )
+    proxy = PortProxy(stages, PortClients(services.hub, stages.get_workspace))
+    return (
+        HostPipeline(
+            covers=hosts.covers,
+            route=stages.route,
+            authenticate=stages.authenticate,
+            authorize=stages.authorize,
+            serve=proxy,
+        ),
     )
 
 

@@ -4,11 +4,15 @@ A request that counts only updates a dictionary; a background task writes the an
 in five minutes or a quarter of `sleep-after`, and at once if a sleep is announced. So the last activity that is stored
 is never so old that an instance in use falls asleep. Streams of a user, such as exec and followed logs, count as long
 as they are open. Instances without a policy cost one look into a cache.
+
+Requests to a space through the direct endpoint of its cluster's agent are known from the audit events that the agent
+reports, some seconds later. Of streams, their beginning and their end count.
 """
 
 import asyncio
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -16,9 +20,10 @@ import structlog
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import ApiError
-from fairlead.core.objects import Object
+from fairlead.core.objects import Object, get_path
 from fairlead.core.user import User
 from fairlead.domain.instance_sleep import ActivityFilter, Use, read_instance_policy, wakes_on_request
+from fairlead.domain.sleep_decisions import parse_time
 from fairlead.domain.sleep_mode import (
     LAST_ACTIVITY,
     LAST_ACTIVITY_INFO,
@@ -52,6 +57,10 @@ SELF_REVIEWS = frozenset({"selfsubjectaccessreviews", "selfsubjectrulesreviews",
 POLLING_AGENTS = ("prometheus/", "kube-probe/", "kube-state-metrics/", "googlehc/", "elb-healthchecker/", "blackbox")
 """Beginnings of user agents, in lower case, of programs that ask by themselves."""
 _REFUSED = (401, 403)
+_SPACE_URI = re.compile(r"/kubernetes/project/([a-z0-9.-]{1,253})/space/([a-z0-9.-]{1,253})(?=[/?]|$)")
+"""The beginning of a path at a direct endpoint."""
+MAX_TEXT = 253
+"""Of names in reported events, which are written into annotations."""
 _TYPES: dict[str, type[RemoteInstance]] = {
     SPACE.plural: SpaceInstance,
     VIRTUAL_CLUSTER.plural: VirtualClusterInstance,
@@ -68,6 +77,7 @@ class SleepState:
     """What the gateway has to know about one revision of an instance."""
 
     uid: str
+    cluster: str
     sleep_type: str
     sleeping_since: int
     is_awake: bool
@@ -85,6 +95,7 @@ class SleepState:
 
 _GONE = SleepState(
     uid="",
+    cluster="",
     sleep_type="",
     sleeping_since=0,
     is_awake=True,
@@ -126,6 +137,7 @@ def _read_state(typed: type[RemoteInstance], entry: Entry) -> SleepState:
     is_announced = SCHEDULED_SLEEP in notes
     return SleepState(
         uid=instance.uid,
+        cluster=instance.cluster,
         sleep_type=instance.sleep_type if is_managed else "",
         sleeping_since=parse_seconds(notes.get(SLEEPING_SINCE)),
         is_awake=not is_managed or not (instance.sleep_type or instance.sleep_stage),
@@ -163,10 +175,7 @@ class ActivityTracker:
 
     def counts(self, call: Call, user: User, state: SleepState) -> bool:
         """Whether a request is activity of a person, as far as that can be known."""
-        if call.target.verb == WATCH or call.headers.get(IGNORE_HEADER) or is_probe(call):
-            return False
-        use = describe_use(call, user)
-        if use.user_agent.lower().startswith(POLLING_AGENTS) or not state.filter.counts(use):
+        if call.headers.get(IGNORE_HEADER) or is_probe(call) or not _is_use(describe_use(call, user), state):
             return False
         return not self._is_ignored_key(user)
 
@@ -181,6 +190,26 @@ class ActivityTracker:
             self._open[id] += 1
             self._openers[id] = activity
             reply.on_close = (*reply.on_close, self._closing(id))
+
+    def note_reported(self, cluster: str, namespace_prefix: str, events: Sequence[Object]) -> None:
+        """Notes requests to spaces that the agent of a cluster reports as audit events. It is trusted for its own
+        cluster only, and not to know the time."""
+        for event in events:
+            found = _SPACE_URI.match(str(event.get("requestURI") or ""))
+            if found is None:
+                continue
+            id = (SPACE.plural, f"{namespace_prefix}{found[1]}", found[2])
+            state = self._states.find(id)
+            if not state.has_policy or state.cluster != cluster or get_path(event, "responseStatus.code") in _REFUSED:
+                continue
+            use = _describe_reported_use(event)
+            path = str(event["requestURI"])[found.end() :]
+            if use.resource in SELF_REVIEWS or path.startswith(PROBE_PATHS) or not _is_use(use, state):
+                continue
+            at = min(parse_time(event.get("stageTimestamp")), self._now())
+            known = self._unwritten.get(id)
+            if known is None or known.at < at:
+                self._unwritten[id] = _Activity(at, use.user, f"{use.verb} {use.resource}".strip())
 
     def _closing(self, id: InstanceId) -> Callable[[], None]:
         def close() -> None:
@@ -252,6 +281,30 @@ class ActivityTracker:
 
     def _now(self) -> int:
         return int(self._registry.clock.now().timestamp())
+
+
+def _is_use(use: Use, state: SleepState) -> bool:
+    """Whether a request is activity, by what it asks for and by what program."""
+    is_automatic = use.verb == WATCH or use.user_agent.lower().startswith(POLLING_AGENTS)
+    return not is_automatic and state.filter.counts(use)
+
+
+def _describe_reported_use(event: Object) -> Use:
+    """A reported request. The agent may have written anything."""
+
+    def text(path: str) -> str:
+        found = get_path(event, path)
+        return found[:MAX_TEXT] if isinstance(found, str) else ""
+
+    groups = get_path(event, "user.groups")
+    return Use(
+        user=text("user.username"),
+        groups=frozenset(each for each in groups if isinstance(each, str)) if isinstance(groups, list) else frozenset(),
+        verb=text("verb"),
+        resource=text("objectRef.resource"),
+        name=text("objectRef.name"),
+        user_agent=text("userAgent"),
+    )
 
 
 def is_probe(call: Call) -> bool:

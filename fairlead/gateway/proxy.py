@@ -127,7 +127,7 @@ async def forward(
         began = asyncio.get_running_loop().time()
         is_streaming = _is_streaming(call)
         with upstream.user_limits.acquire_request(payer, is_streaming=is_streaming) as slot:
-            body = await _request_body(call) if _may_have_body(call) else b""
+            body = await request_body(call) if may_have_body(call) else b""
             is_endless = is_streaming and call.target.verb != WATCH
             response = await upstream.send(Request(call.method, request_target, headers, body, is_endless))
             reply = await _build_reply(call, response, title, slot)
@@ -148,13 +148,13 @@ def _is_streaming(call: Call) -> bool:
     return target.verb == WATCH or target.subresource == "proxy" or follows
 
 
-def _may_have_body(call: Call) -> bool:
+def may_have_body(call: Call) -> bool:
     """Whether a body is possible, judging by method and headers, without waiting for it."""
     headers = call.headers
     return call.method not in ("GET", "HEAD") or bool(headers.get("content-length") or headers.get("transfer-encoding"))
 
 
-async def _request_body(call: Call) -> bytes | AsyncIterator[bytes]:
+async def request_body(call: Call) -> bytes | AsyncIterator[bytes]:
     """The request body: small ones buffered, others streamed."""
     length = call.headers.get("content-length")
     if length.isdecimal() and int(length) <= MAX_BUFFERED_BYTES:

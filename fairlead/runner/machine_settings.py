@@ -3,6 +3,7 @@
     first_uid: 1000000000
     network_pool: 10.213.0.0/16
     feature_sources: [registry.example.com/features]
+    feature_pins: {registry.example.com/features/go: "sha256:..."}
     refused_networks: [10.0.0.0/8]
     max_limits: {memory: 8Gi, cpus: 4, processes: 4096}
     disk_limits: {bytes: 256Mi, operations: 10000}
@@ -27,6 +28,7 @@ from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE
 from fairlead.runner.engines.devcontainer.isolation.network import ADDRESSES_PER_WORKSPACE
 from fairlead.runner.engines.devcontainer.settings import (
     DEFAULT_DISK_LIMITS,
+    DEFAULT_FEATURE_SOURCES,
     DEFAULT_FIRST_UID,
     DEFAULT_NETWORK_POOL,
     NO_LIMITS,
@@ -47,6 +49,8 @@ END_OF_UIDS = (1 << 32) - 1
 """The last one means none."""
 _SOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*/?")
 
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
 
 @dataclass(frozen=True, slots=True)
 class MachineSettings:
@@ -54,8 +58,10 @@ class MachineSettings:
     """Workspace number n has the 65536 user and group ids from here plus n times 65536."""
     network_pool: str = DEFAULT_NETWORK_POOL
     """Workspace number n has the n-th network of 16 addresses of this one."""
-    feature_sources: tuple[str, ...] = ()
+    feature_sources: tuple[str, ...] = DEFAULT_FEATURE_SOURCES
     """Prefixes of the features that every repository may use."""
+    feature_pins: tuple[tuple[str, str], ...] = ()
+    """Names of features without a version, and the digest of the content that every repository gets."""
     refused_networks: tuple[str, ...] = ()
     """What workspaces cannot reach, besides what they never can."""
     max_limits: Limits = NO_LIMITS
@@ -171,6 +177,19 @@ def _parse_sources(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(listed))
 
 
+def _parse_pins(value: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, dict) or len(value) > MAX_LISTED:
+        raise _Invalid(f"must have at most {MAX_LISTED} entries, a name and a digest each")
+    for name, digest in value.items():
+        is_name = isinstance(name, str) and len(name) <= 255 and "/" in name and _SOURCE.fullmatch(name)
+        if not is_name or not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+            raise _Invalid(
+                "must have names of features without a version, and the digests of their manifests, such as "
+                f"registry.example.com/features/go: sha256:...; {str(name)[:80]!r} has none"
+            )
+    return tuple(sorted(value.items()))
+
+
 def _parse_limits(value: Any) -> Limits:
     return Limits(**_parse_fields(value, LIMITS, "{memory: 8Gi}"))
 
@@ -248,6 +267,7 @@ SETTINGS: Mapping[str, Callable[[Any], Any]] = {
     "first_uid": _parse_first_uid,
     "network_pool": _parse_pool,
     "feature_sources": _parse_sources,
+    "feature_pins": _parse_pins,
     "refused_networks": _parse_refused,
     "max_limits": _parse_limits,
     "disk_limits": _parse_disk_limits,

@@ -63,6 +63,7 @@ def _create_devcontainer(settings: EngineSettings) -> Engine:
         first_uid=machine.first_uid,
         network_pool=machine.network_pool,
         feature_sources=machine.feature_sources,
+        feature_pins=machine.feature_pins,
         refused_networks=(*engine_settings.REFUSED_NETWORKS, *machine.refused_networks),
         max_limits=machine.max_limits,
         disk_limits=machine.disk_limits,

@@ -1,6 +1,7 @@
 """Finds settings that contradict each other."""
 
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 from fairlead.core.addresses import is_loopback
 from fairlead.settings.declarations import Settings
@@ -14,6 +15,10 @@ def find_contradictions(settings: Settings) -> Iterator[str]:
         yield "tls_ca requires tls_cert; leave it out, or set tls_cert and tls_key as well"
     elif settings.tls_names and settings.tls_cert:
         yield "tls_names only apply to the generated certificate; leave them out, or leave out tls_cert and tls_key"
+    host = urlsplit(settings.public_url).hostname or ""
+    domain = settings.port_domain
+    if domain and f".{host}".endswith(f".{domain}"):
+        yield f"workspace_domain: {host} of public_url is in it, so the server would have no address; use another"
     yield from _find_replica_problems(settings)
     yield from _find_connection_problems(settings)
     if 0 < settings.audit_max_days < settings.audit_min_days:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
+from fairlead.core.addresses import is_loopback
 from fairlead.core.user import RESERVED_PREFIX
 from fairlead.core.validators import (
     check_api_group,
@@ -36,6 +37,7 @@ _MAX_BYTES = 2**40
 _HEADER_NAME = re.compile(r"[Xx]-[A-Za-z0-9-]{1,62}")
 """Names that begin with X-, so that no header with another meaning is removed from requests."""
 _IDENTITY_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#@-]{0,62}(?<=[:/#@-])", re.ASCII)
+LOCAL_PORT_DOMAIN = "workspaces.localhost"
 GENERATED_CERTIFICATE = "generated, in <data>/tls"
 CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 """Quota and period in microseconds, or `max` without a quota. In a container, this is the file of its own cgroup."""
@@ -81,6 +83,12 @@ def check_header_prefix(value: str) -> str | None:
     if check_header_name(value) is None and value.endswith("-"):
         return None
     return "must be the beginning of header names and end in a dash, such as X-Remote-Extra-"
+
+
+def check_port_domain(value: str) -> str | None:
+    if "*" in value or "." not in value or check_ip_address(value) is None or check_host_name(value) is not None:
+        return "must be a DNS name in lower case with a dot and without *, such as workspaces.example.com; or off"
+    return None
 
 
 def check_identity_prefix(value: str) -> str | None:
@@ -160,6 +168,16 @@ class Settings:
             choices=ON_OFF,
         ),
     ] = "on"
+    workspace_domain: Annotated[
+        str,
+        SettingInfo(
+            "Server",
+            "Domain below which each port of a workspace has a host name, for browsers; off for none",
+            changed_by="who serves other machines: a domain whose names (*.DOMAIN) lead to this server",
+            check=lambda text: None if text == OFF else check_port_domain(text),
+            computed_default="workspaces.localhost if only this machine reaches the server, otherwise none",
+        ),
+    ] = ""
 
     replica_address: Annotated[
         str,
@@ -849,9 +867,18 @@ class Settings:
         return "" if self.cluster_identity_prefix == OFF else self.cluster_identity_prefix
 
     @property
+    def port_domain(self) -> str:
+        """The domain of the host names of ports; empty for none. Browsers resolve names below localhost themselves."""
+        if self.workspace_domain:
+            return "" if self.workspace_domain == OFF else self.workspace_domain
+        is_local = is_loopback(self.listen) and not self.public_url
+        return LOCAL_PORT_DOMAIN if is_local else ""
+
+    @property
     def certificate_names(self) -> tuple[str, ...]:
         """The names for the generated certificate, besides localhost and the host name."""
-        names = (*self.tls_names, urlsplit(self.public_url).hostname or "", self._host)
+        ports = f"*.{self.port_domain}" if self.port_domain else ""
+        names = (*self.tls_names, urlsplit(self.public_url).hostname or "", self._host, ports)
         return tuple(dict.fromkeys(name for name in names if name))
 
     def base_url(self, port: int) -> str:

@@ -10,5 +10,6 @@ runners.py           runners/<name>/accesskey, config, rotatekey
 projects.py          projects/<name>/members, clusters, runners, templates, usage
 migration.py         projects/<name>/migratevirtualclusterinstance
 migration_companions.py  what moves with a virtual cluster, and what prevents that
+ports/               ports of workspaces in a browser, by host names of their own
 workspaces/          workspaces, and the connections of their runners
 """

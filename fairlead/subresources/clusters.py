@@ -216,9 +216,14 @@ def _build_identities(directory: PrincipalDirectory) -> Object:
 
 
 def agent_handlers(
-    installation: AgentBootstrapInfo, keys: ComponentKeys, configs: AgentConfigBuilder, reports: AgentReports
+    installation: AgentBootstrapInfo,
+    keys: ComponentKeys,
+    configs: AgentConfigBuilder,
+    reports: AgentReports,
+    note_activity: Callable[[str, Sequence[Object]], None],
 ) -> dict[ActionPath, ActionHandler]:
-    """The handlers. `reports` records the audit events that agents report."""
+    """The handlers. `reports` records the audit events that agents report, and `note_activity` gets them as well, with
+    the cluster: they are use of its spaces."""
 
     async def access_key(request: ActionRequest) -> Object:
         key = await keys.get_or_create(request.name)
@@ -227,7 +232,10 @@ def agent_handlers(
 
     async def report(request: ActionRequest) -> Object:
         spec: Any = request.body.get("spec") or {}
-        recorded = 0 if request.dry_run else await reports.record(request.name, spec)
+        if request.dry_run:
+            return {**_envelope(request), "status": {"recorded": 0}}
+        recorded = await reports.record(request.name, spec)
+        note_activity(request.name, spec.get("events") or ())
         return {**_envelope(request), "status": {"recorded": recorded}}
 
     group = installation.api_group

@@ -16,7 +16,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from fairlead.upstream.dial import tls_alert_error
 from fairlead.upstream.errors import ProtocolError, TimedOut, Unreachable, UpstreamError
 from fairlead.upstream.messages import HOP_BY_HOP, Response
-from fairlead.upstream.transport import TlsTransport
+from fairlead.upstream.transport import ByteTransport
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_FRAMING_BYTES = 64 * 1024
@@ -24,7 +24,7 @@ MAX_FRAMING_BYTES = 64 * 1024
 _STANDARD_CONNECTION_TOKENS = frozenset({b"close", b"keep-alive", b"upgrade"})
 _BODYLESS_STATUSES = frozenset({204, 304})
 
-UpgradeHandler = Callable[[TlsTransport, Sequence[tuple[str, str]], bytes], None]
+UpgradeHandler = Callable[[ByteTransport, Sequence[tuple[str, str]], bytes], None]
 """Takes over a connection after a 101, with its headers and the bytes that follow. Raises ProtocolError."""
 
 
@@ -59,7 +59,7 @@ class Connection:
 
     def __init__(self, on_released: Callable[["Connection"], None]) -> None:
         self._on_released = on_released
-        self._transport: TlsTransport | None = None
+        self._transport: ByteTransport | None = None
         self._parser = HttpResponseParser(self)
         self._drain_waiter: asyncio.Future[None] | None = None
         self._is_reusable = True
@@ -143,7 +143,7 @@ class Connection:
     # --- for the event loop ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(TlsTransport, transport)
+        self._transport = cast(ByteTransport, transport)
 
     def data_received(self, data: memoryview) -> None:
         if self.response is None:

@@ -145,6 +145,15 @@ class DirectDialer:
         """There is only one place to connect to."""
 
 
+class ProtocolConnector(Protocol):
+    """Opens connections to one server."""
+
+    async def __call__(
+        self, protocol_factory: Callable[[], AnyProtocol], seconds: float, is_exclusive: bool = False
+    ) -> AnyProtocol:
+        """Returns a connected protocol. Raises UpstreamError."""
+
+
 class Connector:
     """Opens connections to one endpoint."""
 

@@ -171,6 +171,14 @@ class Response:
         return data
 
 
+class HeadEncoder(Protocol):
+    """Encodes request heads for one server."""
+
+    def encode(self, method: str, target: str, headers: Sequence[tuple[str, str]], framing: str) -> bytes:
+        """`framing`: header lines of ours, for the length of the body or for a WebSocket handshake. Raises BadRequest
+        for what HTTP does not allow."""
+
+
 class RequestHeadEncoder:
     """Encodes request heads for one cluster. Holds its bearer token, so it has no `repr` of its fields."""
 
@@ -186,7 +194,7 @@ class RequestHeadEncoder:
         self._line_count = self._after_target.count("\n") + 1
 
     def encode(self, method: str, target: str, headers: Sequence[tuple[str, str]], framing: str) -> bytes:
-        """`framing`: header lines of ours, for the length of the body or for a WebSocket handshake."""
+        """See `HeadEncoder`."""
         if not _REQUEST_TARGET.fullmatch(target):
             raise _invalid_characters("the path")
         if ("/." in target or "/%2" in target) and _DOT_SEGMENT.match(target):
@@ -199,7 +207,7 @@ class RequestHeadEncoder:
                 parts += (start, value, "\r\n")
                 lines += 1
         parts.append("\r\n")
-        return _encode_head("".join(parts), lines)
+        return encode_head("".join(parts), lines)
 
 
 @lru_cache(1024)
@@ -217,7 +225,7 @@ def _method_prefix(method: str) -> str:
     return f"{method} "
 
 
-def _encode_head(text: str, line_count: int) -> bytes:
+def encode_head(text: str, line_count: int) -> bytes:
     """Encodes the head as latin-1. Raises BadRequest if it has line breaks other than those between the lines."""
     if text.count("\n") != line_count or text.count("\r") != line_count or "\0" in text:
         raise _invalid_characters("a header")

@@ -9,7 +9,7 @@ from collections import deque
 
 from fairlead.upstream.access import Limits
 from fairlead.upstream.connection import Connection
-from fairlead.upstream.dial import Connector
+from fairlead.upstream.dial import ProtocolConnector
 from fairlead.upstream.errors import ClusterLimitExceeded, ProtocolError
 
 TICK_SECONDS = 0.25
@@ -71,7 +71,7 @@ class BoundedSlots:
 class ConnectionPool:
     """Pool of the HTTP connections to one cluster. WebSockets have their own connections."""
 
-    def __init__(self, connector: Connector, limits: Limits) -> None:
+    def __init__(self, connector: ProtocolConnector, limits: Limits) -> None:
         self._connector = connector
         self._limits = limits
         self._slots = BoundedSlots(limits.max_requests, limits.max_queued, limits.connect_seconds)

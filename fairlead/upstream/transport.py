@@ -43,6 +43,26 @@ class TransportProtocol(Protocol):
     def resume_writing(self) -> None: ...
 
 
+class ByteTransport(Protocol):
+    """What protocols use of a transport. It delivers all received data before it reports the end."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None: ...
+
+    def is_closing(self) -> bool: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def switch_protocol(self, protocol: TransportProtocol) -> None:
+        """Delivers to another protocol from now on, after an HTTP upgrade."""
+
+    def close(self) -> None:
+        """Closes the connection after what was written is sent."""
+
+    def abort(self) -> None: ...
+
+
 class _ThreadBuffers(threading.local):
     """Receive buffers per thread, and thus per event loop."""
 

@@ -1,4 +1,5 @@
-"""`Upstream`: client for the API server of one connected cluster, with `send` and `open_websocket`.
+"""`Upstream`: client for the API server of one connected cluster, with `send` and `open_websocket`. `HttpClient` is
+the same without the cluster.
 
 `clusters.py` creates and caches them; gateways and controllers use them. Only this module attaches the stored
 credential, and only for the address in its own kubeconfig. Redirects are not followed.
@@ -15,10 +16,10 @@ from contextlib import contextmanager
 from fairlead.core.errors import BadRequest
 from fairlead.upstream.access import ClusterEndpoint, Limits, Request
 from fairlead.upstream.connection import Connection
-from fairlead.upstream.dial import Connector, Dialer
+from fairlead.upstream.dial import Connector, Dialer, ProtocolConnector
 from fairlead.upstream.errors import CLUSTER_FAILURES, UNAUTHORIZED, HandshakeRejected, Unreachable, ignore_failure
 from fairlead.upstream.fair_share import UserLimits
-from fairlead.upstream.messages import RequestHeadEncoder, Response
+from fairlead.upstream.messages import HeadEncoder, RequestHeadEncoder, Response
 from fairlead.upstream.pool import BoundedSlots, ConnectionPool
 from fairlead.upstream.websocket import UpstreamWebSocket, connect_websocket
 
@@ -110,25 +111,28 @@ class Upload:
         return min(self._deadline, asyncio.get_running_loop().time() + self._write_seconds)
 
 
-class Upstream:
+class HttpClient:
+    """HTTP and WebSockets over the connections that `connector` opens: to a cluster, or to a port of a workspace.
+
+    `is_tunnel`: its connections are streams that share one connection, see `Dialer`. `on_failure` is called for each
+    request without a response, and for each 401.
+    """
+
     def __init__(
         self,
-        endpoint: ClusterEndpoint,
-        dialer: Dialer,
+        connector: ProtocolConnector,
+        head_encoder: HeadEncoder,
         limits: Limits,
+        *,
+        is_tunnel: bool = False,
         on_failure: Callable[[], None] = ignore_failure,
-        user_agent: str = "",
     ) -> None:
-        """`on_failure` is called for each request without a response, and for each 401. `user_agent` is for requests
-        that do not name one of their own."""
         self._limits = limits
         self._on_failure = on_failure
-        self.user_limits = UserLimits(limits)
-        """Limits per user. The gateways acquire a slot before they send a request of a user."""
-        self._head_encoder = RequestHeadEncoder(endpoint, user_agent)
-        self._dialer = dialer
-        self._connector = Connector(endpoint, dialer)
-        self._pool = ConnectionPool(self._connector, limits)
+        self._is_tunnel = is_tunnel
+        self._head_encoder = head_encoder
+        self._connector = connector
+        self._pool = ConnectionPool(connector, limits)
         self._websocket_slots = BoundedSlots(limits.max_websockets, limits.max_queued, limits.connect_seconds)
         self._websockets: set[UpstreamWebSocket] = set()
 
@@ -170,7 +174,7 @@ class Upstream:
         remaining = math.inf if seconds is None else seconds
         lines = framing(request.method, request.headers, request.body)
         head = self._head_encoder.encode(request.method, request.target, request.headers, lines)
-        if request.is_streaming and self._dialer.is_tunnel:
+        if request.is_streaming and self._is_tunnel:
             connection = await self._pool.acquire_new(remaining, is_exclusive=True)
         else:
             connection = self._pool.try_acquire() or await self._pool.acquire(remaining)
@@ -225,3 +229,26 @@ class Upstream:
         self._pool.close()
         for websocket in list(self._websockets):
             websocket.abort()
+
+
+class Upstream(HttpClient):
+    """The API server of one connected cluster."""
+
+    def __init__(
+        self,
+        endpoint: ClusterEndpoint,
+        dialer: Dialer,
+        limits: Limits,
+        on_failure: Callable[[], None] = ignore_failure,
+        user_agent: str = "",
+    ) -> None:
+        """`user_agent` is for requests that do not name one of their own."""
+        super().__init__(
+            Connector(endpoint, dialer),
+            RequestHeadEncoder(endpoint, user_agent),
+            limits,
+            is_tunnel=dialer.is_tunnel,
+            on_failure=on_failure,
+        )
+        self.user_limits = UserLimits(limits)
+        """Limits per user. The gateways acquire a slot before they send a request of a user."""

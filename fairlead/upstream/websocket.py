@@ -22,10 +22,10 @@ from websockets.utils import accept_key
 
 from fairlead.upstream.access import Limits, Request
 from fairlead.upstream.connection import Connection
-from fairlead.upstream.dial import Connector
+from fairlead.upstream.dial import ProtocolConnector
 from fairlead.upstream.errors import HandshakeRejected, ProtocolError, TimedOut
-from fairlead.upstream.messages import RequestHeadEncoder
-from fairlead.upstream.transport import CLOSE_TIMEOUT_SECONDS, TlsTransport
+from fairlead.upstream.messages import HeadEncoder
+from fairlead.upstream.transport import CLOSE_TIMEOUT_SECONDS, ByteTransport
 
 MAX_MESSAGE_BYTES = 32 * 2**20
 """Much larger than the messages of exec and port-forward, which have some kilobytes."""
@@ -48,7 +48,7 @@ class UpstreamWebSocket:
     def __init__(self, subprotocol: str) -> None:
         self.subprotocol = subprotocol
         self._frames = Protocol(CLIENT, max_size=MAX_MESSAGE_BYTES)
-        self._transport: TlsTransport | None = None
+        self._transport: ByteTransport | None = None
         self._messages: deque[bytes | str] = deque()
         self._fragments = bytearray()
         self._is_text = False
@@ -133,7 +133,7 @@ class UpstreamWebSocket:
     # --- for the event loop ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(TlsTransport, transport)
+        self._transport = cast(ByteTransport, transport)
 
     def data_received(self, data: bytes | memoryview) -> None:
         self._unparsed += data
@@ -303,7 +303,7 @@ class _Handshake:
         fixed = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
         return f"{fixed}Sec-WebSocket-Key: {self.key}\r\n{offered}"
 
-    def on_upgrade(self, transport: TlsTransport, headers: Sequence[tuple[str, str]], rest: bytes) -> None:
+    def on_upgrade(self, transport: ByteTransport, headers: Sequence[tuple[str, str]], rest: bytes) -> None:
         found = dict(headers)
         chosen = found.get("sec-websocket-protocol", "")
         if found.get("sec-websocket-accept") != accept_key(self.key):
@@ -317,8 +317,8 @@ class _Handshake:
 
 
 async def connect_websocket(
-    connector: Connector,
-    head_encoder: RequestHeadEncoder,
+    connector: ProtocolConnector,
+    head_encoder: HeadEncoder,
     request: Request,
     subprotocols: Sequence[str],
     limits: Limits,

@@ -64,6 +64,16 @@ interface ResourceAttributes {
   subresource?: string;
 }
 
+/** A question of core/access.js: about a kind, or about a path that is no resource. */
+interface Question {
+  verb: string;
+  kind?: any;
+  namespace?: string;
+  name?: string;
+  subresource?: string;
+  path?: string;
+}
+
 /** A state of an object, as core/status.js finds it. */
 interface ObjectState {
   state: string;

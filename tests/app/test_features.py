@@ -57,6 +57,7 @@ ADMISSION_ORDER = {
         "record-chart-secret-writers",
         "record-secret-writers",
         "protect-cluster-ref",
+        "check-port-shares",
     ],
     Phase.CHECK: [
         "check-block-owner-deletion",
@@ -100,7 +101,7 @@ ADDED = {
     "service accounts": "handlers",
     "clusters": "handlers, find_mounts, mounts, admission, controllers, tasks, metrics",
     "local cluster": "leader_tasks",
-    "agents": "handlers",
+    "agents": "handlers, tasks",
     "instances": "admission, controllers",
     "apps": "admission, controllers",
     "templates": "admission, controllers",

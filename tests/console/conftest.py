@@ -19,7 +19,9 @@ SignIn = Callable[[Page, str], None]
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """The certificate of all servers that the browser visits."""
-    return ensure_certificates(tmp_path_factory.mktemp("certificates"), ("localhost", "127.0.0.1"))
+    return ensure_certificates(
+        tmp_path_factory.mktemp("certificates"), ("localhost", "127.0.0.1", "*.workspaces.localhost")
+    )
 
 
 @pytest.fixture(scope="session")

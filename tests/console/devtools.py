@@ -39,9 +39,9 @@ FLAGS = (
     "--hide-scrollbars",
     "--force-color-profile=srgb",
     "--lang=en-US",
-    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE localhost",
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1 , EXCLUDE localhost , EXCLUDE *.localhost",
     "--proxy-server=http://127.0.0.1:9",
-    "--proxy-bypass-list=127.0.0.1;localhost",
+    "--proxy-bypass-list=127.0.0.1;localhost;*.localhost",
     "--remote-debugging-port=0",
 )
 

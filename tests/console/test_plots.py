@@ -60,7 +60,7 @@ def test_the_pointer_reads_a_quarter(page: Page, sign_in: SignIn, clusters: None
     page.wait_for_text("no response; 10 of 10 probes failed.", within=".plot-readout")
     page.wait_for(".plot-cursor[visibility=visible]")
     page.send("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
-    page.wait_for_text("The line is the mean latency", within=".plot-readout")
+    page.wait_for_text("Point at the picture", within=".plot-readout")
 
 
 @pytest.mark.parametrize("width", [390, 1440])

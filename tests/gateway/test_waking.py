@@ -3,12 +3,14 @@
 import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from fairlead.authz.scope.gateway_requests import SPACE, VIRTUAL_CLUSTER, gateway_target
 from fairlead.core.call import Call, RequestInfo
+from fairlead.core.clock import timestamp
 from fairlead.core.errors import Forbidden, Unavailable
 from fairlead.core.objects import Object, get_path
 from fairlead.core.user import User
@@ -155,6 +157,64 @@ async def test_a_request_that_the_cluster_refuses_is_no_activity(gateways: Gatew
     await gateways.create(SPACE, sleep_after="3600")
     gateways.cluster.set_response(LIST_PODS, build_json_response({"kind": "Status"}, 403))
     assert await written_activity(gateways, build(SPACE)) == ""
+
+
+def build_event(gateways: Gateways, path: str = LIST_PODS, code: int = 200, age: int = 5, **fields: Any) -> Object:
+    """An audit event of an agent about a request to the space."""
+    at = timestamp(datetime.fromtimestamp(gateways.now - age, UTC))
+    return {
+        "requestURI": f"/kubernetes/project/{NAMESPACE}/space/one{path}",
+        "verb": "list",
+        "user": {"username": "anna", "groups": ["team"]},
+        "userAgent": KUBECTL,
+        "objectRef": {"resource": "pods"},
+        "responseStatus": {"code": code},
+        "stageTimestamp": at,
+        **fields,
+    }
+
+
+async def reported_activity(gateways: Gateways, event: Object, cluster: str = "c") -> str:
+    gateways.handler.activity.note_reported(cluster, "", [event])
+    await gateways.handler.activity.flush(everything=True)
+    return gateways.note(SPACE, "last-activity")
+
+
+@pytest.mark.parametrize(("age", "noted"), [(5, 5), (-600, 0)])
+async def test_a_request_through_an_agent_is_activity(gateways: Gateways, age: int, noted: int) -> None:
+    """At the time of the request; the clock of the agent may be ahead."""
+    await gateways.create(SPACE, sleep_after="3600")
+    before = gateways.now
+    found = int(await reported_activity(gateways, build_event(gateways, age=age)))
+    assert before - noted <= found <= gateways.now - noted
+    assert '"user":"anna"' in gateways.note(SPACE, "last-activity-info")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"verb": "watch"},
+        {"code": 403},
+        {"path": "/version", "objectRef": None},
+        {"objectRef": {"resource": "selfsubjectaccessreviews"}},
+        {"userAgent": "Prometheus/3.1.0"},
+        {"userAgent": "robot/1"},
+        {"user": {"username": "anna", "groups": ["robots"]}},
+        {"requestURI": "/kubernetes/cluster/api/v1/pods"},
+        {"requestURI": f"/kubernetes/project/{NAMESPACE}/space/another/api/v1/pods"},
+        {"requestURI": ["one"]},
+        {"stageTimestamp": "soon"},
+    ],
+    ids=str,
+)
+async def test_what_is_no_activity_through_an_agent(gateways: Gateways, fields: dict[str, Any]) -> None:
+    await gateways.create(SPACE, sleep_after="3600", ignore_user_agents="robot*", ignore_groups="robots")
+    assert await reported_activity(gateways, build_event(gateways, **fields)) == ""
+
+
+async def test_an_agent_reports_activity_in_its_own_cluster_only(gateways: Gateways) -> None:
+    await gateways.create(SPACE, sleep_after="3600")
+    assert await reported_activity(gateways, build_event(gateways), "another") == ""
 
 
 async def test_a_key_whose_requests_do_not_count(gateways: Gateways) -> None:

@@ -34,11 +34,17 @@ class WebSocket(AbstractContextManager["WebSocket"]):
     """`code` is the close code of the server, once it has closed the connection."""
 
     def __init__(
-        self, server: Server, path: str, key: str, protocol: str, headers: Sequence[tuple[str, str]] = ()
+        self,
+        server: Server,
+        path: str,
+        key: str,
+        protocol: str,
+        headers: Sequence[tuple[str, str]] = (),
+        host: str = "x",
     ) -> None:
         self._connection = server.connect("http/1.1")
         self._protocol = ClientProtocol(WebSocketURI(True, "x", 443, "/", ""), state=OPEN, max_size=None)
-        lines = [f"GET {path} HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: websocket"]
+        lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Connection: Upgrade", "Upgrade: websocket"]
         lines += [f"Sec-WebSocket-Key: {KEY}", "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Protocol: {protocol}"]
         lines += [f"Authorization: Bearer {key}", *(f"{name}: {value}" for name, value in headers)]
         self._connection.sendall("\r\n".join([*lines, "", ""]).encode())

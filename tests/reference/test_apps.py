@@ -1,6 +1,7 @@
 """Apps are deployed with real Helm, into a real Kubernetes."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,15 +22,21 @@ from tests.harness.apps import (
 from tests.harness.eventually import wait_until
 from tests.harness.gateways import gateway_path
 from tests.harness.helm import CLUSTER, SECONDS, HelmFixture, open_helm
+from tests.harness.server_process import Server
 from tests.reference.connected_cluster import IMAGE, ConnectedCluster
 from tests.reference.control_plane import ControlPlane
 
 
 @pytest.fixture(scope="module")
-def helm(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HelmFixture]:
+def opened(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HelmFixture, Server]]:
     with open_helm(tmp_path_factory.mktemp("apps"), plane.kubeconfig()) as (fixture, server):
-        yield fixture
+        yield fixture, server
         assert "Traceback" not in server.log.read_text()
+
+
+@pytest.fixture
+def helm(opened: tuple[HelmFixture, Server]) -> HelmFixture:
+    return opened[0]
 
 
 def test_an_app_is_deployed_upgraded_rolled_back_and_uninstalled(helm: HelmFixture) -> None:
@@ -42,6 +49,44 @@ def test_the_charts_and_apps_of_a_template_are_deployed(helm: HelmFixture) -> No
 
 def test_the_annotations_of_an_app_are_on_its_objects(helm: HelmFixture) -> None:
     check_annotations(helm)
+
+
+def test_twelve_apps_at_once_wait_only_for_each_other(helm: HelmFixture, record_figure: Callable[[str], None]) -> None:
+    create_app(helm, "many")
+    create_space(helm, "crowded")
+    target = {"spaceInstance": {"name": "crowded"}}
+    started = time.monotonic()
+    install_app(helm, "first", "many", target, version="1.0.0")
+    wait_until_deployed(helm, "first", 1)
+    alone = time.monotonic() - started
+    names = [f"one-of-{number}" for number in range(12)]
+    started = time.monotonic()
+    for name in names:
+        install_app(helm, name, "many", target, version="1.0.0")
+    for name in names:
+        wait_until_deployed(helm, name, 1)
+    together = time.monotonic() - started
+    record_figure(f"one app {alone:.1f} s, twelve at once {together:.1f} s, two of a project at a time")
+    assert together < 12 * alone + 10
+    for name in ("first", *names):
+        uninstall_app(helm, name)
+
+
+def test_a_command_that_waits_ends_with_the_reason_once(
+    opened: tuple[HelmFixture, Server], plane: ControlPlane, tmp_path: Path, record_figure: Callable[[str], None]
+) -> None:
+    helm, server = opened
+    manifests = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: Not_A_Name}\n"
+    create_app(helm, "refused", versions=[], parameters=[], config={"manifests": manifests})
+    create_space(helm, "waiting")
+    user = ConnectedCluster(server, plane, plane.binaries / "kubectl", tmp_path)
+    command = ("app", "install", "refused", "--project", "demo", "--space", "waiting", "--name", "no", "--wait")
+    started = time.monotonic()
+    result = user.run_cli(*command)
+    record_figure(f"exit code {result.returncode} after {time.monotonic() - started:.1f} s")
+    assert (result.returncode, result.stdout) == (1, ""), result.stderr
+    assert result.stderr.count('ConfigMap "Not_A_Name" is invalid') == 1, result.stderr
+    uninstall_app(helm, "no")
 
 
 def test_a_release_that_another_tool_uninstalled_is_deployed_again(helm: HelmFixture) -> None:

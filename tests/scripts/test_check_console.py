@@ -13,6 +13,7 @@ FILES = (
     "jsconfig.json",
     "scripts/check-console.sh",
     "scripts/console/types.d.ts",
+    "scripts/console/strict.json",
     "scripts/console/package-lock.json",
 )
 
@@ -52,7 +53,6 @@ def test_code_that_breaks_the_rules_is_named_and_formatted(checkout: Path) -> No
     assert module.read_text() == "export const a = { b: 1 };\n"
     assert check(checkout, "style").returncode == 0
     module.write_text("const unused = 1;\n")
-    assert check(checkout, "types").returncode == 0
     found = check(checkout, "style")
     assert (found.returncode, "noUnusedVariables" in found.stderr) == (1, True)
 
@@ -68,6 +68,11 @@ def test_wrong_types_are_named(checkout: Path) -> None:
     shutil.copytree(ROOT / "fairlead/console/static/core", checkout / "fairlead/console/static/core")
     found = check(checkout, "types")
     assert (found.returncode, "main.js(3,8): error TS2345" in found.stderr) == (1, True)
+    module.unlink()
+    assert check(checkout, "types").returncode == 0
+    (checkout / "fairlead/console/static/core/untyped.js").write_text("export const double = (a) => a * 2;\n")
+    found = check(checkout, "types")
+    assert (found.returncode, "untyped.js(1,24): error TS7006" in found.stderr) == (1, True)
 
 
 def test_an_unknown_check_is_an_error(checkout: Path) -> None:

@@ -88,6 +88,7 @@ def test_every_setting_can_be_set_in_every_source(tmp_path: Path) -> None:
         "audit_compress": "off",
         "metrics_public": "on",
         "console": "off",
+        "workspace_domain": "workspaces.example.com",
         "chart_repositories": "https://charts.example.com/stable",
         "unlisted_clusters": "all",
         "space_roles": "view",
@@ -172,6 +173,8 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ("log_level", "loud", "--log-level: 'loud' is not one of debug, info, warning, error"),
         ("listen", "localhost", "--listen: 'localhost' must be an IP address"),
         ("listen", "", "--listen: '' must be an IP address"),
+        ("workspace_domain", "*.example.com", "--workspace-domain: '*.example.com' must be a DNS name"),
+        ("workspace_domain", "127.0.0.1", "--workspace-domain: '127.0.0.1' must be a DNS name"),
         ("public_url", "http://x", "--public-url: 'http://x' must look like https://"),
         ("api_group", "", "--api-group: '' must be a DNS name"),
         ("namespace_prefix", "P", "--namespace-prefix: 'P' must be at most 32"),
@@ -235,6 +238,10 @@ def test_an_empty_file_and_empty_values_change_nothing(tmp_path: Path) -> None:
         ({"tls_cert": "/c"}, "tls_cert and tls_key must be set together"),
         ({"tls_key": "/k"}, "tls_cert and tls_key must be set together"),
         ({"tls_ca": "/a"}, "tls_ca requires tls_cert"),
+        (
+            {"public_url": "https://a.w.example.com", "workspace_domain": "w.example.com"},
+            "workspace_domain: a.w.example.com of public_url is in it",
+        ),
         (
             {"tls_cert": "/c", "tls_key": "/k", "tls_names": "a.test"},
             "tls_names only apply to the generated certificate",

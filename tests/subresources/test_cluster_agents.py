@@ -1,6 +1,6 @@
 """The handlers of the subresources of clusters for their agents. Over HTTP: `tests/live/test_agent.py`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -82,8 +82,16 @@ class UseAuthorizer:
         return self.changes
 
 
+def _note_nothing(cluster: str, events: Sequence[Object]) -> None:
+    pass
+
+
 def build_handler(
-    api: RegistryFixture, action: str, log_writer: Any = None, authorizer: UseAuthorizer | None = None
+    api: RegistryFixture,
+    action: str,
+    log_writer: Any = None,
+    authorizer: UseAuthorizer | None = None,
+    note_activity: Callable[[str, Sequence[Object]], None] | None = None,
 ) -> ActionHandler:
     async def token_keys() -> Sequence[Object]:
         return [{"kid": "k"}]
@@ -95,7 +103,9 @@ def build_handler(
     configs = AgentConfigBuilder(api.registry, principals, token_keys, installation, authorizer or UseAuthorizer())
     audit_log: AuditLogWriter | None = log_writer
     reports = AgentReports(audit_log, SystemClock())
-    return agent_handlers(installation, keys, configs, reports)[GROUP, "clusters", action]
+    return agent_handlers(installation, keys, configs, reports, note_activity or _note_nothing)[
+        GROUP, "clusters", action
+    ]
 
 
 def action_request(action: str, body: Object | None = None, *, dry_run: bool = False, etag: str = "") -> ActionRequest:
@@ -250,6 +260,20 @@ async def test_reported_events_are_written_with_the_name_of_the_cluster() -> Non
         event = orjson.loads(line)
         assert event["annotations"] == {"service.sh/agent": "c"} and "requestObject" not in event
         assert (event["user"]["username"], event["level"], event["responseStatus"]["code"]) == ("ada", "Metadata", 200)
+
+
+@on_virtual_time
+async def test_reported_events_are_use_of_the_cluster() -> None:
+    async with open_registry() as api:
+        noted: list[tuple[str, Sequence[Object]]] = []
+        handler = build_handler(
+            api, "agentreport", note_activity=lambda cluster, events: noted.append((cluster, events))
+        )
+        body = {"spec": {"events": [EVENT]}}
+        await handler(action_request("agentreport", body, dry_run=True))
+        assert noted == []
+        await handler(action_request("agentreport", body))
+        assert noted == [("c", [EVENT])]
 
 
 @on_virtual_time

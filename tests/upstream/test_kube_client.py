@@ -86,3 +86,16 @@ async def test_a_request_has_a_timeout(fake_cluster: FakeCluster) -> None:
         with pytest.raises(TimedOut):
             await KubeClient(upstream, seconds=0.1).get("/fake/stall")
         assert upstream.in_use == 0
+
+
+async def test_a_log_is_text_and_is_read_with_the_permissions_of_the_user(fake_cluster: FakeCluster) -> None:
+    path = f"{PATH}/pods/p/log"
+    fake_cluster.set_response(path, CannedResponse(200, b"one\n\xff\n", "text/plain"))
+    async with connect_upstream(fake_cluster) as upstream:
+        assert await KubeClient(upstream, impersonate_user="ada").get_text(f"{path}?tailLines=2") == "one\n\ufffd\n"
+        fake_cluster.set_response(path, build_status_response(403, "Forbidden", "no"))
+        with pytest.raises(RemoteApiError, match="no"):
+            await KubeClient(upstream).get_text(path)
+    first, second = fake_cluster.requests
+    assert (first.header("impersonate-user"), second.header("impersonate-user")) == ("ada", "")
+    assert fake_cluster.request_lines()[0] == f"GET {path}?tailLines=2"

@@ -138,8 +138,8 @@ def choose_cluster(session: Session, project: str) -> str:
     if names:
         raise UsageError(f"the project {project} has several clusters; choose one with --cluster: {', '.join(names)}")
     unusable = f" of its {len(listed)} clusters, none is connected and accepts instances;" if listed else ""
-    advice = "an administrator connects one with `fairlead cluster add` and allows it in the project"
-    raise UsageError(f"the project {project} has no cluster to run it in:{unusable} {advice}")
+    advice = "connects one with `fairlead cluster add` and adds it to spec.allowedClusters of the project"
+    raise UsageError(f"the project {project} has no cluster to run it in:{unusable} an administrator {advice}")
 
 
 def _accepts_instances(cluster: Object) -> bool:

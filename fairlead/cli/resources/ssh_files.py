@@ -33,6 +33,8 @@ class Place:
     name: str
     project: str
     context: str | None
+    namespace: str = ""
+    """That of the project. Empty: commands ask the server for it, which takes another request."""
 
     @property
     def host(self) -> str:
@@ -44,7 +46,11 @@ class Place:
 
     def command(self, *words: str) -> str:
         """A command line of this program for the configuration of ssh, where `%` begins a token."""
-        flags = ("--project", self.project, *(("--context", self.context) if self.context else ()))
+        flags = ["--project", self.project]
+        if HOST_NAME.fullmatch(self.namespace):  # else a line break could begin another line of the configuration
+            flags += ["--namespace", self.namespace]
+        if self.context:
+            flags += ["--context", self.context]
         parts = (sys.executable, "-m", "fairlead", "workspace", *words, self.name, *flags)
         return shlex.join(parts).replace("%", "%%")
 

@@ -19,6 +19,7 @@ from fairlead.cli.resources.instance import (
     template_cell,
 )
 from fairlead.cli.resources.instance_hold import add_hold_command
+from fairlead.cli.resources.workspace_browser import add_browser_commands
 from fairlead.cli.resources.workspace_ports import add_port_commands
 from fairlead.cli.resources.workspace_ssh import add_ssh_commands
 from fairlead.cli.ui.describe import age_cell, cell, find_condition, owner_cell, print_created
@@ -237,6 +238,7 @@ add_hold_command(
 )
 add_ssh_commands(group)
 add_port_commands(group)
+add_browser_commands(group)
 
 
 def _describe_wait(workspace: Object) -> str:

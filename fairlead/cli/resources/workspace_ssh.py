@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,6 +45,11 @@ DRAIN_SECONDS = 2.0
 
 NameArgument = Annotated[
     str, typer.Argument(help="Name of the workspace.", autocompletion=complete_names(WORKSPACES, "project"))
+]
+
+NamespaceFlag = Annotated[
+    str,
+    typer.Option("--namespace", help="Namespace of the project. Without it, the server is asked.", hidden=True),
 ]
 
 
@@ -84,7 +89,7 @@ def ssh(options: SshOptions) -> None:
         files = SshFiles(Path(folder), place.host)
         namespace = project_namespace(session, options.project)
         user = files.request_certificate(session.client, options.name, namespace)
-        chosen = dict(build_options(files, place.command("ssh-proxy", "--wake", "--namespace", namespace)))
+        chosen = dict(build_options(files, replace(place, namespace=namespace).command("ssh-proxy", "--wake")))
         if options.forward_agent:
             chosen["ForwardAgent"] = "yes"
         arguments = [program, "-F", "none", *(("-t",) if options.tty else ()), *(("-l", user) if user else ())]
@@ -162,21 +167,23 @@ def list_places(session: Session, project: str | None, context: str | None) -> l
     for each in session.client.list(WORKSPACES, namespace=namespace):
         found = text_of(each, "metadata.namespace")
         if found.startswith(prefix):
-            places.append(Place(name_of(each), found.removeprefix(prefix), context))
+            places.append(Place(name_of(each), found.removeprefix(prefix), context, found))
     return sorted(places, key=lambda place: place.host)
 
 
-def ssh_prepare(name: NameArgument, project: RequiredProjectFlag, context: ContextFlag = None) -> None:
+def ssh_prepare(
+    name: NameArgument, project: RequiredProjectFlag, namespace: NamespaceFlag = "", context: ContextFlag = None
+) -> None:
     """Fetch a certificate and the host keys of a workspace. The configuration of ssh runs it before each connection."""
     with open_session(context) as session:
         files = SshFiles(ensure_private_folder(config_folder()), Place(name, project, context).host)
-        files.request_certificate(session.client, name, project_namespace(session, project))
+        files.request_certificate(session.client, name, namespace or project_namespace(session, project))
 
 
 def ssh_proxy(
     name: NameArgument,
     project: RequiredProjectFlag,
-    namespace: Annotated[str, typer.Option("--namespace", help="Namespace of the project.", hidden=True)] = "",
+    namespace: NamespaceFlag = "",
     wake: Annotated[bool, typer.Option("--wake", help="Wake it up: a person connects.", hidden=True)] = False,
     context: ContextFlag = None,
 ) -> None:

@@ -56,6 +56,7 @@ _release_error = re.compile(
     r"|failed (?:pre|post)-(?:install|upgrade|delete): |another operation \(install/upgrade/rollback\)"
     r"|cannot re-?use a name|release[: ]|uninstall: |uninstallation completed with |failed to delete release: "
     r"|timed out waiting for |context deadline exceeded"
+    r'|[\w.-]+ "[^"]{1,253}" is (?:invalid|forbidden): '
     r")"
 )
 # Of another server than the cluster. Helm has no reason to say this any more, but what it says then is not shown.

@@ -2,8 +2,9 @@
 
 The subresources of workspaces that its runner serves, and the kinds of their bodies.
 
-All of them require the verb `use` on the workspace, whatever the method: a GET of `ssh` is not a read. The exception is
-`credentials`, which the server answers for the runner of the workspace alone.
+All of them require the verb `use` on the workspace, whatever the method: a GET of `ssh` is not a read. The exceptions
+are `credentials`, which the server answers for the runner of the workspace alone, and `portaccess`, which is also for
+those with whom a port is shared.
 """
 
 from collections.abc import Iterable
@@ -55,6 +56,7 @@ from fairlead.registry.schema import (
 )
 
 USE = "use"
+PORT_ACCESS_SUBRESOURCE = "portaccess"
 _OPTIONS = string("Options as the text of a JSON object, at most 8 KiB.", max_length=8 * limits.KIB)
 _TASK_ID = string("ID of the task.", max_length=128)
 _TASK_FORM = {
@@ -165,6 +167,24 @@ PORTS = _response_kind(
         )
     },
 )
+PORT_ACCESS = _request_kind(
+    "PortAccess",
+    "Opens a port of a workspace in a browser: says where, and issues the ticket with which a browser gets access.",
+    {
+        "spec": obj(
+            "What to open.",
+            port=integer("Number of the port."),
+            path=string("Path to open there. Defaults to /.", max_length=2048),
+            challenge=string("What the host of the port has sent to the console. Without it, there is no ticket."),
+        ),
+        "status": obj(
+            "Where it is.",
+            url=string("Address for the browser. With a ticket, it works once, in the browser of the challenge."),
+            expirationTimestamp=string("When the ticket expires."),
+        ),
+    },
+    ("status.url",),
+)
 DOWNLOAD = _response_kind(
     "DownloadOptions",
     "Options of a download, as query parameters.",
@@ -216,6 +236,7 @@ WORKSPACE_ACTIONS = (
     Action("credentials", ("get",), CREDENTIALS),
     Action("sshcertificate", ("create",), SSH_CERTIFICATE, USE),
     Action("ports", ("get",), PORTS, USE),
+    Action(PORT_ACCESS_SUBRESOURCE, ("create",), PORT_ACCESS),
 )
 
 

@@ -59,6 +59,8 @@ def custom_headers_stage(headers: Callable[[], Mapping[str, str]]) -> Callable[[
 
 
 def build_headers(call: Call, reply: Reply) -> list[tuple[bytes, bytes]]:
+    if reply.is_relayed:
+        return [(name.encode(), value.encode("latin-1")) for name, value in reply.headers]
     headers = [(b"audit-id", call.audit_id.encode())]
     if (
         not reply.headers

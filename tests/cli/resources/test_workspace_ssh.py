@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.resources.ssh_files import include_config
+from fairlead.cli.resources.ssh_files import Place, include_config
 from fairlead.cli.resources.workspace_ports import Forward, parse_forward
 from fairlead.cli.ui.session import UsageError
 from fairlead.client.workspace_streams import decode_exit_code
@@ -77,6 +77,22 @@ def test_preparing_writes_private_files_and_reuses_the_key(ada: CliFixture, fold
     assert (folder / "desk.demo.fairlead-cert.pub").read_text() == f"{STATUS['certificate']}\n"
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in folder.iterdir())
     assert len(os.listdir(folder)) == 4
+
+
+def test_the_configuration_names_the_namespace_so_that_connections_need_not_ask_for_it(
+    ada: CliFixture, folder: Path
+) -> None:
+    text = ada.run("workspace", "ssh-config").out
+    assert text.count("desk --project demo --namespace service-p-demo") == 2
+    before = len(ada.fake.requests)
+    assert ada.run(*PREPARE, "--namespace", "service-p-demo").code == 0
+    assert [each.path for each in ada.fake.requests[before:]] == [CERTIFICATE]
+
+
+def test_a_namespace_that_could_be_another_line_is_left_out() -> None:
+    for namespace in ("x\nProxyCommand y", "x y", '"', "%h", ""):
+        command = Place("desk", "demo", None, namespace).command("ssh-proxy")
+        assert command.endswith("workspace ssh-proxy desk --project demo")
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,8 @@ UNREACHABLE = 'Get "https://10.0.0.1:6443/version": dial tcp 10.0.0.1:6443: conn
         'Error: create: failed to create: namespaces "nowhere" not found\n',
         'Error: query: failed to query with labels: secrets is forbidden: User "service:deployer:ns" cannot list\n',
         "Error: UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress\n",
+        'Error: ConfigMap "Not_A_Name" is invalid: metadata.name: Invalid value: "Not_A_Name": a lowercase name\n',
+        'Error: Deployment.apps "web" is invalid: spec.selector: Required value\n',
         "Error: uninstallation completed with 1 error(s): uninstall: Failed to purge the release: it is forbidden\n",
         "Error: An error occurred while checking for chart dependencies. You may need to run `helm dependency build` "
         "to fetch missing dependencies: found in Chart.yaml, but missing in charts/ directory: sub\n",

@@ -77,7 +77,7 @@ class Author:
         inside = held = ""
         try:
             await engine.up(spec, task)
-            inside = (await run_inside(engine, uid, "env; find /installed")).output
+            inside = (await run_inside(engine, uid, "env; find /installed; cat /proc/self/status; ls -d /host")).output
             held = self.containers.run(uid, "/usr/bin/find", "/ws/home", "/workspaces", "/private", "-name", "planted")
         except EngineError as error:
             return Attempt(error.reason, error.message, task.text)
@@ -114,20 +114,26 @@ GREEDY: Mapping[str, Any] = {
     "privileged": True,
     "capAdd": ["SYS_ADMIN"],
     "securityOpt": ["seccomp=unconfined"],
-    "entrypoint": "/entrypoint",
     "mounts": [{"type": "bind", "source": "/", "target": "/host"}],
 }
-REFUSALS = (
-    "privileged needs the permission",
-    "capAdd needs the permission",
-    "securityOpt needs the permission",
-    "entrypoints needs the permission",
-    "'target': '/host'} is refused",
+LEFT_OUT = (
+    "privileged is left out",
+    "capAdd SYS_ADMIN is left out",
+    "securityOpt seccomp=unconfined is left out",
+    "the mount type=bind,src=/,dst=/host is left out",
 )
 
 
+def assert_confined(found: Attempt) -> None:
+    """A workspace that asked for everything has nothing of it."""
+    status = dict(line.split(":\t") for line in found.inside.splitlines() if ":\t" in line)
+    assert not int(status["CapEff"], 16) >> 21 & 1, "it has SYS_ADMIN"
+    assert (status["Seccomp"], status["NoNewPrivs"]) == ("2", "1")
+    assert "/host" not in found.inside.splitlines()
+
+
 @pytest.mark.parametrize("place", ["archive", "manifest"])
-async def test_what_a_feature_asks_for_that_another_one_depends_on_is_refused(author: Author, place: str) -> None:
+async def test_what_a_feature_asks_for_that_another_one_depends_on_is_left_out(author: Author, place: str) -> None:
     """A manifest may say something else than the archive: neither is asked alone."""
     greedy = HostileFeature(GREEDY) if place == "archive" else HostileFeature(announced=GREEDY)
     author.publish(f"greedy-{place}/third", greedy)
@@ -135,8 +141,9 @@ async def test_what_a_feature_asks_for_that_another_one_depends_on_is_refused(au
     author.publish(f"greedy-{place}/second", second)
     first = author.publish(f"greedy-{place}/first", HostileFeature(author.depend_on(f"greedy-{place}/second")))
     found = await author.bring_up(1, first, "features")
-    assert found.reason == Reason.POLICY_VIOLATION
-    assert [each for each in REFUSALS if each not in found.message] == []
+    assert found.reason == "", found.message
+    assert [each for each in LEFT_OUT if each not in found.log] == []
+    assert_confined(found)
 
 
 async def test_a_feature_that_changes_after_it_was_checked_gets_no_more(author: Author) -> None:
@@ -149,8 +156,9 @@ async def test_a_feature_that_changes_after_it_was_checked_gets_no_more(author: 
         (author.folder / "changed/first" / blob.name).write_bytes(blob.read_bytes())
     found = await author.bring_up(2, name, "features")
     assert author.registry.count("/changed/first/manifests/") > 1
-    assert found.reason == Reason.POLICY_VIOLATION
-    assert "refused: " in found.message and "the mount type=bind,src=/,dst=/host" in found.message
+    assert found.reason == "", found.message
+    assert "the mount type=bind,src=/,dst=/host is left out" in found.log
+    assert_confined(found)
 
 
 async def test_a_listed_source_does_not_stand_for_what_its_features_depend_on(author: Author) -> None:
@@ -208,11 +216,6 @@ BROKEN: Mapping[str, tuple[HostileFeature, str, str]] = {
         HostileFeature(archive=make_layer([Entry("./devcontainer-feature.json", b'{"id":' + nest(200_000))])),
         Reason.CONFIGURATION_INVALID,
         "Failed to download package",
-    ),
-    "long-refusal": (
-        HostileFeature({"mounts": [f"type=bind,source=/,target=/{'x' * 200_000}"], "privileged": True}),
-        Reason.POLICY_VIOLATION,
-        "privileged needs the permission",
     ),
     "long-answer": (
         HostileFeature({"customizations": {"x": "y" * (3 << 20)}}),

@@ -9,8 +9,9 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,11 +27,8 @@ SECRET, GIT_TOKEN = "canary-of-a-secret", "canary-of-the-git-token"
 
 # --- what is refused before anything is built -------------------------------------------------------------------------
 
-REFUSED_CONFIGURATION = {
+REFUSED_CONFIGURATION: Mapping[str, tuple[dict[str, Any], str]] = {
     "command on the machine": ({"initializeCommand": "touch {marker}"}, "initializeCommand is refused"),
-    "privileged": ({"privileged": True}, "privileged needs the permission"),
-    "capability": ({"capAdd": ["SYS_ADMIN"]}, "capAdd needs the permission"),
-    "no seccomp": ({"securityOpt": ["seccomp=unconfined"]}, "securityOpt needs the permission"),
     "privileged by an argument": ({"runArgs": ["--privileged"]}, "runArgs '--privileged' is refused"),
     "processes of the machine": ({"runArgs": ["--pid=host"]}, "runArgs '--pid=host' is refused"),
     "network of the machine": ({"runArgs": ["--network=host"]}, "runArgs '--network=host' is refused"),
@@ -41,13 +39,6 @@ REFUSED_CONFIGURATION = {
         {"runArgs": ["--env-file=/proc/1/environ"]},
         "runArgs '--env-file=/proc/1/environ' is refused",
     ),
-    "mount of the root": ({"mounts": ["type=bind,source=/,target=/host"]}, "source=/,target=/host is refused"),
-    "socket of podman": (
-        {"mounts": ["type=bind,source=/run/podman/podman.sock,target=/var/run/docker.sock"]},
-        "docker.sock is refused",
-    ),
-    "mount over the secrets": ({"mounts": ["type=tmpfs,target=/run/fairlead"]}, "target=/run/fairlead is refused"),
-    "work folder elsewhere": ({"workspaceMount": "type=bind,source=/,target=/w"}, "workspaceMount is refused"),
     "port of the machine": ({"appPort": [22]}, "appPort is refused"),
     "Compose": ({"dockerComposeFile": "compose.yml", "service": "x"}, "dockerComposeFile is refused"),
     "feature of any registry": (
@@ -56,14 +47,56 @@ REFUSED_CONFIGURATION = {
     ),
     "unknown property": ({"extends": "/etc"}, "extends is not a property"),
 }
-"""Properties of a devcontainer.json, and what the refusal says."""
+"""Properties of a devcontainer.json, and what the refusal says. With Compose among them, nothing is adapted: what the
+adaptation would leave out is refused."""
+
+LEFT_OUT: Mapping[str, tuple[dict[str, Any], str]] = {
+    "command on the machine": ({"initializeCommand": "touch {marker}"}, "initializeCommand is left out"),
+    "privileged": ({"privileged": True}, "privileged is left out"),
+    "capability": ({"capAdd": ["SYS_ADMIN", "SYS_PTRACE", "ALL"]}, "capAdd SYS_ADMIN is left out"),
+    "all capabilities": ({"runArgs": ["--cap-add=ALL"]}, "capAdd ALL is left out"),
+    "no seccomp": ({"securityOpt": ["seccomp=unconfined"]}, "securityOpt seccomp=unconfined is left out"),
+    "no AppArmor": ({"runArgs": ["--security-opt", "apparmor=unconfined"]}, "apparmor=unconfined is left out"),
+    "privileged by an argument": ({"runArgs": ["--privileged"]}, "privileged is left out"),
+    "processes of the machine": ({"runArgs": ["--pid=host"]}, "runArgs --pid=host is left out"),
+    "shared memory of the machine": ({"runArgs": ["--ipc", "host"]}, "runArgs --ipc=host is left out"),
+    "network of the machine": ({"runArgs": ["--network=host"]}, "runArgs --network=host is left out"),
+    "users of the machine": ({"runArgs": ["--userns=host"]}, "runArgs --userns=host is left out"),
+    "device": ({"runArgs": ["--device=/dev/sda"]}, "runArgs --device=/dev/sda is left out"),
+    "volume by an argument": ({"runArgs": ["-v", "/:/host"]}, "source=/,target=/host is left out"),
+    "mount by an argument": ({"runArgs": ["--mount", "type=bind,source=/etc,target=/e"]}, "target=/e is left out"),
+    "environment file": ({"runArgs": ["--env-file=/proc/1/environ"]}, "--env-file=/proc/1/environ is left out"),
+    "hooks": ({"runArgs": ["--hooks-dir", "/workspaces/demo"]}, "--hooks-dir=/workspaces/demo is left out"),
+    "mount of the root": ({"mounts": ["type=bind,source=/,target=/root2"]}, "target=/root2 is left out"),
+    "socket of podman": (
+        {"mounts": ["type=bind,source=/run/podman/podman.sock,target=/var/run/docker.sock"]},
+        "docker.sock is left out",
+    ),
+    "mount over the secrets": ({"mounts": ["type=tmpfs,target=/run/fairlead"]}, "target=/run/fairlead is left out"),
+    "device as a volume": (
+        {"mounts": ["type=volume,source=v,target=/v,volume-opt=type=none,volume-opt=o=bind,volume-opt=device=/"]},
+        "volume-opt=device=/ is left out",
+    ),
+    "folder as a volume": ({"mounts": ["type=volume,source=../../etc,target=/v2"]}, "target=/v2 is left out"),
+    "work folder elsewhere": (
+        {"workspaceMount": "type=bind,source=/,target=/w", "workspaceFolder": "/w"},
+        "the work folder is mounted at /w",
+    ),
+    "port of the machine": ({"appPort": ["0.0.0.0:{port}:{port}"]}, "no port of the machine is opened"),
+    "unknown property": ({"extends": "/etc"}, "extends is left out"),
+    "options of builds": (
+        {"build": {"dockerfile": "Dockerfile", "options": ["--volume=/:/host", "--secret=id=x,src=/etc/shadow"]}},
+        "build.options is left out",
+    ),
+}
+"""Properties of a devcontainer.json, and the warning."""
 
 INHERITED = {
-    "privileged by a feature": "privileged needs the permission",
-    "capability by a feature": "capAdd needs the permission",
-    "no AppArmor by a feature": "securityOpt needs the permission",
-    "command at the start by a feature": "entrypoints needs the permission",
-    "socket of podman by a feature": "'/run/podman/podman.sock', 'target': '/var/run/docker.sock'} is refused",
+    "privileged by a feature": "privileged is left out",
+    "capability by a feature": "capAdd SYS_ADMIN is left out",
+    "no AppArmor by a feature": "securityOpt apparmor=unconfined is left out",
+    "socket of podman by a feature": "dst=/var/run/docker.sock is left out",
+    "root of the machine by the label of what is built": "the mount type=bind,src=/,dst=/host is left out",
 }
 LABEL = [{"privileged": True, "mounts": [{"type": "bind", "source": "/", "target": "/host"}]}]
 FEATURE = {
@@ -214,10 +247,9 @@ def hostile(containers: Containers) -> Iterator[Hostile]:
         del os.environ["FAIRLEAD_RUNNER_KEY"]
 
 
-@pytest.fixture(scope="module")
-def refused_configuration(hostile: Hostile) -> str:
+def merge_tricks(hostile: Hostile, table: Mapping[str, tuple[dict[str, Any], str]]) -> dict[str, object]:
     merged: dict[str, object] = {}
-    for properties, _ in REFUSED_CONFIGURATION.values():
+    for properties, _ in table.values():
         for name, value in json.loads(hostile.fill(json.dumps(properties))).items():
             before = merged.get(name)
             match before:
@@ -226,6 +258,12 @@ def refused_configuration(hostile: Hostile) -> str:
                 case dict():
                     value = {**before, **value}
             merged[name] = value
+    return merged
+
+
+@pytest.fixture(scope="module")
+def refused_configuration(hostile: Hostile) -> str:
+    merged = merge_tricks(hostile, REFUSED_CONFIGURATION)
     files = {".devcontainer/devcontainer.json": json.dumps({"image": IMAGE, **merged})}
     return hostile.bring_up(1, files)[0]
 
@@ -235,46 +273,83 @@ def test_a_configuration_is_refused(refused_configuration: str, trick: str) -> N
     assert REFUSED_CONFIGURATION[trick][1] in refused_configuration
 
 
+INSIDE = """
+grep -E '^(CapEff|Seccomp|NoNewPrivs):' /proc/self/status
+for path in /host /root2 /e /v /v2 /dev/sda /var/run/docker.sock; do [ ! -e $path ] || echo "there is $path"; done
+[ -d /run/fairlead/secrets ] && echo 'secrets are there'
+pwd; ls; cd /workspaces/demo 2>/dev/null
+"""
+
+
 @pytest.fixture(scope="module")
-def refused_metadata(hostile: Hostile) -> str:
-    """The label is that of an image which is built here: before the build, nobody can know it."""
+def left_out(hostile: Hostile) -> str:
+    """The log of a workspace that asks for everything, and then tries what it could do with it."""
+    configuration = {
+        **merge_tricks(hostile, LEFT_OUT),
+        "remoteUser": "root",
+        "userEnvProbe": "none",
+        "postCreateCommand": "sh probe.sh",
+    }
+    files = {
+        ".devcontainer/devcontainer.json": json.dumps(configuration),
+        ".devcontainer/Dockerfile": f"FROM {IMAGE}\nUSER root\n",
+        "probe.sh": INSIDE + write_probes(hostile),
+    }
+    error, task = hostile.bring_up(6, files)
+    assert error == ""
+    return task.text
+
+
+@pytest.mark.parametrize("trick", LEFT_OUT)
+def test_what_a_workspace_works_without_is_left_out_with_a_warning(left_out: str, trick: str) -> None:
+    assert LEFT_OUT[trick][1] in left_out
+
+
+def test_what_was_left_out_is_not_there(left_out: str) -> None:
+    lines = [line.strip() for line in left_out.splitlines()]
+    assert [line for line in lines if line.startswith(("reached:", "there is"))] == []
+    assert [f"failed: {name}" for name in PROBES if f"failed: {name}" not in lines] == []
+    assert "secrets are there" in lines and "/w" in lines
+    status = dict(line.split(":") for line in lines if line.startswith(("CapEff:", "Seccomp:", "NoNewPrivs:")))
+    capabilities = int(status["CapEff"], 16)
+    assert capabilities >> 19 & 1, "SYS_PTRACE is given"
+    assert not capabilities >> 21 & 1 and not capabilities >> 12 & 1, "SYS_ADMIN and NET_ADMIN are not"
+    assert (status["Seccomp"].strip(), status["NoNewPrivs"].strip()) == ("2", "1")
+
+
+@pytest.fixture(scope="module")
+def inherited(hostile: Hostile) -> str:
+    """The label is that of an image which is built here: before the build, nothing can know it."""
     label = json.dumps(LABEL).replace('"', '\\"')
     files = {
         ".devcontainer/devcontainer.json": json.dumps(
-            {"build": {"dockerfile": "Dockerfile"}, "features": {"./evil": {}}}
+            {
+                "build": {"dockerfile": "Dockerfile"},
+                "features": {"./evil": {}},
+                "remoteUser": "root",
+                "userEnvProbe": "none",
+                "postCreateCommand": "sh probe.sh",
+            }
         ),
-        ".devcontainer/Dockerfile": f'FROM {IMAGE}\nLABEL devcontainer.metadata="{label}"\n',
+        ".devcontainer/Dockerfile": f'FROM {IMAGE}\nUSER root\nLABEL devcontainer.metadata="{label}"\n',
         ".devcontainer/evil/devcontainer-feature.json": json.dumps(FEATURE),
         ".devcontainer/evil/install.sh": "#!/bin/sh\n",
+        "probe.sh": INSIDE + write_probes(hostile),
     }
-    return hostile.bring_up(2, files, "features")[0]
+    error, task = hostile.bring_up(2, files, "features")
+    assert error == ""
+    return task.text
 
 
 @pytest.mark.parametrize("trick", INHERITED)
-def test_what_a_feature_brings_is_refused(refused_metadata: str, trick: str) -> None:
-    assert INHERITED[trick] in refused_metadata
+def test_what_a_feature_or_an_image_brings_is_left_out(inherited: str, trick: str) -> None:
+    assert INHERITED[trick] in inherited
 
 
-async def test_what_the_label_of_an_image_brings_is_refused(hostile: Hostile) -> None:
-    containers, uid, engine = hostile.containers, UID.format(3), hostile.containers.engine()
-    url = containers.commit(uid, {".devcontainer.json": json.dumps({"image": IMAGE, "userEnvProbe": "none"})})
-    spec = WorkspaceSpec(uid, "project", "demo", "mallory", GitSource(url))
-    try:
-        await engine.up(spec, RecordedTask())
-        label = f"devcontainer.metadata={json.dumps(LABEL)}"
-        containers.run(uid, "/bin/sh", "-c", f"echo FROM {IMAGE} >/tmp/Dockerfile")
-        containers.podman(
-            uid, "build", f"--label={label}", "--tag=localhost/labelled", "--file=/tmp/Dockerfile", "/tmp"
-        )
-        changed = json.dumps({"image": "localhost/labelled", "userEnvProbe": "none"})
-        containers.run(uid, "/bin/sh", "-c", 'printf %s "$1" >/workspaces/demo/.devcontainer.json', "sh", changed)
-        with pytest.raises(EngineError) as raised:
-            await engine.up(replace(spec, recreate=True), RecordedTask("task-2"))
-    finally:
-        await engine.delete(uid, RecordedTask("cleanup"))
-    assert raised.value.reason == Reason.POLICY_VIOLATION
-    assert "privileged needs the permission" in raised.value.message
-    assert "{'type': 'bind', 'source': '/', 'target': '/host'} is refused" in raised.value.message
+def test_what_a_feature_or_an_image_brings_is_not_there(inherited: str) -> None:
+    lines = [line.strip() for line in inherited.splitlines()]
+    assert [line for line in lines if line.startswith(("reached:", "there is"))] == []
+    assert "failed: a mount" in lines and "secrets are there" in lines
 
 
 # --- what runs, and reaches nothing -----------------------------------------------------------------------------------

@@ -12,10 +12,15 @@ const PATH = `${API}/apis/${GROUP}/v1/selfsubjectaccessreviewbatches`;
 const UNKNOWN = { allowed: true, filtered: false, reason: "", isUnknown: true };
 
 const answers = new Map();
+/** @type {{attributes: object, resolve: (answer: any) => void}[]} */
 let waiting = [];
 
 // `question` is {verb, kind, namespace, name, subresource}; or {verb, path} for a path that is no resource.
 // Resolves to {allowed, filtered, reason, isUnknown}.
+/**
+ * @param {Question} question
+ * @returns {Promise<{allowed: boolean, filtered: boolean, reason: string, isUnknown?: boolean}>}
+ */
 export function review(question) {
   const attributes = attributesOf(question);
   const key = JSON.stringify(attributes);
@@ -28,11 +33,22 @@ export function review(question) {
   return answer;
 }
 
+/**
+ * @param {string} verb
+ * @param {any} kind
+ * @param {string} namespace
+ * @param {string} name
+ * @param {string} subresource
+ */
 export const can = async (verb, kind, namespace = "", name = "", subresource = "") =>
   (await review({ verb, kind, namespace, name, subresource })).allowed;
 
 // Whether a kind can be created in one of these namespaces; "" is everywhere. Returns the first question that was
 // answered with yes, or else the first one.
+/**
+ * @param {any} kind
+ * @param {string[]} namespaces
+ */
 export async function reviewCreate(kind, namespaces) {
   const questions = namespaces.slice(0, MAX_NAMESPACES).map((namespace) => ({ verb: "create", kind, namespace }));
   const answers = await Promise.all(questions.map(review));
@@ -48,8 +64,10 @@ function forgetExpired() {
 
 export const forgetReviews = () => answers.clear();
 
+/** @param {Question} question */
 function attributesOf({ verb, kind, namespace, name, subresource, path }) {
   if (path) return { nonResourceAttributes: { path, verb } };
+  /** @type {ResourceAttributes} */
   const attributes = { verb, group: kind.group, version: kind.version, resource: kind.plural };
   if (namespace) attributes.namespace = namespace;
   if (name) attributes.name = name;
@@ -63,7 +81,9 @@ function send() {
   for (let start = 0; start < all.length; start += MAX_BATCH) ask(all.slice(start, start + MAX_BATCH));
 }
 
+/** @param {typeof waiting} batch */
 async function ask(batch) {
+  /** @type {any[]} */
   let reviews = [];
   try {
     const spec = { reviews: batch.map((each) => each.attributes) };
@@ -82,6 +102,11 @@ async function ask(batch) {
 }
 
 // Disables a control until it is known to be permitted. A refused one says why, and can still be focused to read it.
+/**
+ * @param {any} control
+ * @param {Question} question
+ * @param {string} [explain]
+ */
 export async function guard(control, question, explain) {
   control.setAttribute("aria-disabled", "true");
   const answer = await review(question);
@@ -92,7 +117,7 @@ export async function guard(control, question, explain) {
   control.title = explain ?? answer.reason ?? "";
   control.addEventListener(
     "click",
-    (event) => {
+    (/** @type {Event} */ event) => {
       event.preventDefault();
       event.stopImmediatePropagation();
     },

@@ -9,6 +9,10 @@ const MAX_WAIT_SECONDS = 10;
 
 // An error response: the Status of the server, and what is needed to find it in the audit log.
 export class ApiError extends Error {
+  /**
+   * @param {any} status
+   * @param {Response} [response]
+   */
   constructor(status, response) {
     super(status.message || `the server responded with ${status.code}`);
     this.status = status;
@@ -38,6 +42,7 @@ export const session = {
 
 // Impersonates another user in this tab; "" ends it. The page is loaded again, so nothing of one user is shown to the
 // other.
+/** @param {string} name */
 export function actAs(name) {
   if (name) sessionStorage.setItem(ACT_AS, name);
   else sessionStorage.removeItem(ACT_AS);
@@ -86,20 +91,29 @@ export async function request(
 }
 
 // 299 - "text", for each warning.
+/** @param {Response} response */
 const warningsOf = (response) =>
   [...(response.headers.get("warning") ?? "").matchAll(/299 \S+ "((?:[^"\\]|\\.)*)"/g)].map(([, text]) =>
     text.replace(/\\(.)/g, "$1"),
   );
 
+/**
+ * @param {string} path
+ * @param {RequestInit} options
+ */
 async function send(path, options) {
   try {
     return await fetch(path.startsWith("/") ? path : new URL(path, ROOT), options);
   } catch (error) {
-    if (error.name === "AbortError") throw error;
+    if (error instanceof Error && error.name === "AbortError") throw error;
     throw new NetworkError("the server cannot be reached");
   }
 }
 
+/**
+ * @param {Response} response
+ * @param {string} as
+ */
 async function read(response, as) {
   if (as === "response") return response;
   const text = await response.text();
@@ -107,6 +121,7 @@ async function read(response, as) {
   return text ? JSON.parse(text) : null;
 }
 
+/** @param {Response} response */
 async function readStatus(response) {
   const text = await response.text().catch(() => "");
   try {
@@ -128,7 +143,7 @@ export function pause(seconds, signal) {
   return new Promise((resolve, reject) => {
     const abort = () => {
       clearTimeout(timer);
-      reject(signal.reason);
+      reject(signal?.reason);
     };
     const timer = setTimeout(() => {
       signal?.removeEventListener("abort", abort);

@@ -8,4 +8,5 @@ export const API = new URL("kubernetes/management", ROOT).pathname;
 export const GROUP = "management.service.sh";
 export const FIELD_MANAGER = "fairlead-console";
 
+/** @param {string} path */
 export const consolePath = (path) => CONSOLE.pathname + path.replace(/^\//, "");

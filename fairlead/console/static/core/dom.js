@@ -28,6 +28,12 @@ export function svg(selector, properties, ...children) {
   return fill(document.createElementNS(SVG, tag), classes, properties, children);
 }
 
+/**
+ * @param {any} node
+ * @param {string[]} classes
+ * @param {any} properties
+ * @param {Child[]} children
+ */
 function fill(node, classes, properties, children) {
   if (classes.length) node.classList.add(...classes);
   if (properties instanceof Node || typeof properties !== "object" || Array.isArray(properties))
@@ -37,6 +43,10 @@ function fill(node, classes, properties, children) {
   return node;
 }
 
+/**
+ * @param {any} node
+ * @param {Record<string, any>} properties
+ */
 function setProperties(node, properties) {
   for (const [name, value] of Object.entries(properties)) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
@@ -48,13 +58,22 @@ function setProperties(node, properties) {
   }
 }
 
+/**
+ * @param {ParentNode} node
+ * @param {Child[]} children
+ */
 function append(node, children) {
-  for (const child of children.flat(Infinity)) {
+  for (const child of /** @type {any[]} */ (children).flat(Infinity)) {
     if (child === null || child === undefined || child === false || child === "") continue;
     node.append(child instanceof Node ? child : String(child));
   }
 }
 
+/**
+ * @template {ParentNode} Parent
+ * @param {Parent} node
+ * @param {Child[]} children
+ */
 export function replace(node, ...children) {
   node.replaceChildren();
   append(node, children);
@@ -62,6 +81,10 @@ export function replace(node, ...children) {
 }
 
 // Only https links lead out of the console: a link of a user may be `javascript:`.
+/**
+ * @param {string} url
+ * @param {string} [label]
+ */
 export function externalLink(url, label) {
   let parsed = null;
   try {
@@ -88,13 +111,24 @@ export class Scope {
   end() {
     this.#controller.abort();
   }
+  /** @param {() => void} stop */
   add(stop) {
     if (this.ended) stop();
     else this.signal.addEventListener("abort", stop, { once: true });
   }
+  /**
+   * @param {EventTarget} target
+   * @param {string} type
+   * @param {(event: any) => any} handler
+   * @param {AddEventListenerOptions} [options]
+   */
   listen(target, type, handler, options) {
     target.addEventListener(type, handler, { ...options, signal: this.signal });
   }
+  /**
+   * @param {number} milliseconds
+   * @param {() => void} run
+   */
   every(milliseconds, run) {
     const timer = setInterval(run, milliseconds);
     this.add(() => clearInterval(timer));

@@ -5,13 +5,22 @@ const PREFIX = "fairlead.";
 const target = new EventTarget();
 
 export const preferences = {
+  /**
+   * @param {string} name
+   * @param {any} fallback
+   * @returns {any}
+   */
   get(name, fallback = null) {
     try {
-      return JSON.parse(localStorage.getItem(PREFIX + name)) ?? fallback;
+      return JSON.parse(localStorage.getItem(PREFIX + name) ?? "null") ?? fallback;
     } catch {
       return fallback;
     }
   },
+  /**
+   * @param {string} name
+   * @param {any} value
+   */
   set(name, value) {
     try {
       localStorage.setItem(PREFIX + name, JSON.stringify(value));
@@ -20,6 +29,7 @@ export const preferences = {
     }
     target.dispatchEvent(new CustomEvent(name, { detail: value }));
   },
+  /** @param {string} name */
   remove(name) {
     try {
       localStorage.removeItem(PREFIX + name);
@@ -27,6 +37,11 @@ export const preferences = {
       /* as above */
     }
   },
+  /**
+   * @param {import("./dom.js").Scope} scope
+   * @param {string} name
+   * @param {(event: any) => any} handler
+   */
   listen(scope, name, handler) {
     scope.listen(target, name, handler);
   },

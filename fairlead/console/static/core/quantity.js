@@ -14,6 +14,6 @@ export function parseQuantity(text) {
 export function printBytes(bytes) {
   const power = Math.min(BINARY.length, Math.max(0, Math.floor(Math.log2(Math.max(1, bytes)) / 10)));
   const value = bytes / 1024 ** power;
-  const digits = value >= 100 || Number.isInteger(value) ? Math.round(value) : value.toFixed(1);
-  return `${digits} ${BINARY[power - 1] ?? ""}B`;
+  const number = value >= 100 || Number.isInteger(value) ? Math.round(value) : value.toFixed(1);
+  return `${number} ${power ? `${BINARY[power - 1]}B` : "B"}`;
 }

@@ -13,6 +13,7 @@ export const current = () => ({
   query: new URLSearchParams(location.search),
 });
 
+/** @param {string} path */
 const decodeSegments = (path) =>
   path
     .split("/")
@@ -25,11 +26,19 @@ const decodeSegments = (path) =>
       }
     });
 
+/**
+ * @param {string} path
+ * @param {Record<string, any>} [parameters]
+ */
 export const href = (path, parameters) => {
   const search = new URLSearchParams(Object.entries(parameters ?? {}).filter(([, value]) => value)).toString();
   return consolePath(path) + (search ? `?${search}` : "");
 };
 
+/**
+ * @param {string} path
+ * @param {Child[]} children
+ */
 export function link(path, ...children) {
   return h("a", { href: href(path) }, ...children);
 }
@@ -46,6 +55,7 @@ export function navigate(path, { replace = false, parameters } = {}) {
 }
 
 // Changes parameters of the URL without leaving the page.
+/** @param {Record<string, any>} changes */
 export function setQuery(changes) {
   const parameters = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(changes)) {
@@ -58,6 +68,10 @@ export function setQuery(changes) {
 }
 
 // While `check` returns true, leaving the page asks first.
+/**
+ * @param {import("./dom.js").Scope} scope
+ * @param {() => boolean} check
+ */
 export function guardDraft(scope, check) {
   isDirty = check;
   scope.add(() => {
@@ -68,11 +82,13 @@ export function guardDraft(scope, check) {
 export const hasDraft = () => isDirty();
 
 let confirmLeave = () => true;
+/** @param {() => boolean} ask */
 export const setLeaveQuestion = (ask) => {
   confirmLeave = ask;
 };
 const mayLeave = () => !isDirty() || confirmLeave();
 
+/** @param {() => void} renderPage */
 export function startRouter(renderPage) {
   render = renderPage;
   shown = location.href;

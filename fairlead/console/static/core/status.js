@@ -24,9 +24,16 @@ const STATES = new Map(
   Object.entries(WORDS).flatMap(([state, words]) => words.split(" ").map((word) => [word, state])),
 );
 
-export const condition = (object, type) => object.status?.conditions?.find?.((each) => each.type === type);
+/**
+ * @param {any} object
+ * @param {string} type
+ * @returns {any}
+ */
+export const condition = (object, type) =>
+  object.status?.conditions?.find?.((/** @type {any} */ each) => each.type === type);
 
 // The state that a word of the server stands for: a phase, or the cell of a Status column. "" for other words.
+/** @param {unknown} word */
 export const stateOfWord = (word) =>
   STATES.get(
     String(word)
@@ -35,6 +42,7 @@ export const stateOfWord = (word) =>
   ) ?? NONE;
 
 // {state, word, message}. `message` is one sentence that says why it is not ready.
+/** @param {any} object */
 export function stateOf(object) {
   const { phase = "", reason = "", message = "" } = object.status ?? {};
   if (object.metadata?.deletionTimestamp) {
@@ -67,11 +75,18 @@ export function stateOf(object) {
 }
 
 // Why a container of a pod does not start: the phase and the conditions of the pod only say that it is not ready.
+/** @param {any} pod */
 const failedContainer = ({ status }) =>
   [...(status?.initContainerStatuses ?? []), ...(status?.containerStatuses ?? [])]
     .map((each) => each.state?.waiting)
     .find((waiting) => waiting?.reason && stateOfWord(waiting.reason) === FAILED);
 
+/**
+ * @param {any} ready
+ * @param {string} byPhase
+ * @param {string} word
+ * @param {string} message
+ */
 function notReady(ready, byPhase, word, message) {
   const byReason = stateOfWord(ready.reason); // of a workspace: the phase does not say that it is stopped, for example
   if (byReason === ASLEEP || byReason === WORKING || ready.reason === "Degraded")
@@ -80,5 +95,8 @@ function notReady(ready, byPhase, word, message) {
   return { state: ATTENTION, word: stateOfWord(word) === READY || !word ? "Not ready" : word, message };
 }
 
+/** @param {any} object */
 const worst = (object) =>
-  object.status?.conditions?.find?.((each) => each.status === "False" && each.severity === "Error" && each.message);
+  object.status?.conditions?.find?.(
+    (/** @type {any} */ each) => each.status === "False" && each.severity === "Error" && each.message,
+  );

@@ -13,14 +13,16 @@ const UNITS = [
 ];
 
 // "5m", "3h", "12d": as kubectl prints ages.
+/** @param {number} seconds */
 export function duration(seconds) {
   const rest = Math.max(0, Math.round(seconds));
-  const [unit, size] = UNITS.find(([, each]) => rest >= each * (each === 60 ? 2 : 1)) ?? UNITS.at(-1);
+  const [unit, size] = UNITS.find(([, each]) => rest >= each * (each === 60 ? 2 : 1)) ?? UNITS[UNITS.length - 1];
   return `${Math.floor(rest / size)}${unit}`;
 }
 
 const formats = new Map(); // by time zone: making one takes longer than a row of a table
 
+/** @param {Date} date */
 export function exact(date) {
   const zone = preferences.get("zone") === "utc" ? "UTC" : undefined;
   if (!formats.has(zone))
@@ -29,6 +31,10 @@ export function exact(date) {
 }
 
 // "5m ago", or "in 3d" for a time in the future. `age` leaves out the words.
+/**
+ * @param {any} timestamp
+ * @param {{age?: boolean}} options
+ */
 export function timeElement(timestamp, { age = false } = {}) {
   const date = new Date(timestamp);
   if (Number.isNaN(date.getTime())) return h("span", timestamp ?? "");
@@ -41,6 +47,10 @@ export function timeElement(timestamp, { age = false } = {}) {
   return node;
 }
 
+/**
+ * @param {Date} date
+ * @param {boolean} age
+ */
 function describe(date, age) {
   const seconds = (Date.now() - date.getTime()) / 1000;
   if (age) return duration(seconds);

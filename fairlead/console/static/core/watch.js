@@ -20,11 +20,15 @@ let streams = 0;
 // Browsers open six connections to a host with HTTP/1.1, for all tabs together.
 function maxStreams() {
   const entry = performance.getEntriesByType("navigation")[0];
-  return entry && /^http\/1/.test(entry.nextHopProtocol) ? 2 : 8;
+  return entry && /^http\/1/.test(entry.nextHopProtocol ?? "") ? 2 : 8;
 }
 
 // `as` is "table" (rows with cells, and metadata only) or "object". Returns the shared list; call `subscribe` to follow
 // it.
+/**
+ * @param {any} kind
+ * @param {{namespace?: string, labelSelector?: string, fieldSelector?: string, as?: string}} options
+ */
 export function watchList(kind, { namespace = "", labelSelector = "", fieldSelector = "", as = "object" } = {}) {
   const key = JSON.stringify([kind.path(namespace), labelSelector, fieldSelector, as]);
   let list = lists.get(key);
@@ -33,6 +37,11 @@ export function watchList(kind, { namespace = "", labelSelector = "", fieldSelec
 }
 
 // One object, followed by the list with its name.
+/**
+ * @param {any} kind
+ * @param {string | undefined} namespace
+ * @param {string} name
+ */
 export const watchObject = (kind, namespace, name) =>
   watchList(kind, { namespace, fieldSelector: `metadata.name=${name}` });
 
@@ -55,17 +64,26 @@ export const staleLists = () => [...lists.values()].filter((list) => list.state 
 
 class WatchedList {
   items = new Map(); // by UID: the object, or {cells, object} of a table
+  /** @type {any[]} */
   columns = [];
   state = "loading"; // loading | live | stale | stopped
+  /** @type {any} */
   error = null;
   version = "";
   isComplete = false;
   #subscribers = new Set();
   #frame = 0;
   #linger = 0;
+  /** @type {AbortController | null} */
   #controller = null;
+  /** @type {((value?: any) => void) | null} */
   #sleeper = null;
 
+  /**
+   * @param {string} key
+   * @param {any} kind
+   * @param {Record<string, string>} options
+   */
   constructor(key, kind, options) {
     this.key = key;
     this.kind = kind;
@@ -74,6 +92,10 @@ class WatchedList {
 
   // Calls `notify(list)` now if there is something to show, and once per animation frame after changes. Ends with
   // `scope`.
+  /**
+   * @param {import("./dom.js").Scope} scope
+   * @param {(list: WatchedList) => void} notify
+   */
   subscribe(scope, notify) {
     this.#subscribers.add(notify);
     clearTimeout(this.#linger);
@@ -122,7 +144,8 @@ class WatchedList {
           connected();
         }
         await this.#follow(signal, connected);
-      } catch (error) {
+      } catch (caught) {
+        const error = /** @type {any} */ (caught);
         if (signal.aborted) return;
         if (error instanceof ApiError && error.code === 410) this.version = "";
         else if (error instanceof ApiError && !RETRYABLE.has(error.code)) {
@@ -141,6 +164,10 @@ class WatchedList {
   }
 
   // Waits, but not longer than until the tab wakes up.
+  /**
+   * @param {number} seconds
+   * @param {AbortSignal} signal
+   */
   async #sleep(seconds, signal) {
     await Promise.race([
       pause(seconds, signal).catch(() => {}),
@@ -151,6 +178,10 @@ class WatchedList {
     this.#sleeper = null;
   }
 
+  /**
+   * @param {string} state
+   * @param {any} error
+   */
   #set(state, error = null) {
     if (this.state === state && this.error === error) return;
     this.state = state;
@@ -173,6 +204,7 @@ class WatchedList {
     }
   }
 
+  /** @param {Record<string, any>} parameters */
   #path(parameters) {
     const { namespace, labelSelector, fieldSelector, as } = this.options;
     const include = as === "table" ? { includeObject: "Metadata" } : {};
@@ -183,6 +215,7 @@ class WatchedList {
     return this.options.as === "table" ? TABLE : "application/json";
   }
 
+  /** @param {AbortSignal} signal */
   async #list(signal) {
     const fresh = new Map();
     let next = "";
@@ -205,6 +238,10 @@ class WatchedList {
     this.#changed();
   }
 
+  /**
+   * @param {any} page
+   * @param {Map<string, any>} items
+   */
   #take(page, items) {
     if (page.columnDefinitions?.length) this.columns = page.columnDefinitions;
     for (const row of page.rows ?? []) items.set(row.object.metadata.uid ?? row.object.metadata.name, row);
@@ -215,6 +252,10 @@ class WatchedList {
     }
   }
 
+  /**
+   * @param {AbortSignal} signal
+   * @param {() => void} connected
+   */
   async #follow(signal, connected) {
     if (streams >= maxStreams()) stopUnused();
     if (!this.kind.verbs.has("watch") || streams >= maxStreams()) {
@@ -243,13 +284,14 @@ class WatchedList {
     else await this.#sleep(0.2, signal); // a clean end: resume at once, but never in a busy loop
   }
 
+  /** @param {{type: string, object: any}} event */
   #apply({ type, object }) {
     if (type === "ERROR") throw new ApiError(object);
     this.version =
       object.metadata?.resourceVersion || object.rows?.[0]?.object.metadata.resourceVersion || this.version;
     if (type === "BOOKMARK") return;
     if (type === "DELETED") {
-      const gone = object.rows ? object.rows.map((row) => row.object) : [object];
+      const gone = object.rows ? object.rows.map((/** @type {any} */ row) => row.object) : [object];
       for (const each of gone) this.items.delete(each.metadata.uid ?? each.metadata.name);
     } else this.#take(object.rows ? object : { items: [object] }, this.items);
     this.#changed();
@@ -257,10 +299,12 @@ class WatchedList {
 }
 
 // Calls `stop` when the tab has been hidden for a minute. `visible` then resolves when it is shown again.
+/** @param {() => void} stop */
 function watchVisibility(stop) {
   const listeners = new AbortController();
   const state = {
     wasHidden: false,
+    /** @type {Promise<unknown> | null} */
     visible: null,
     end: () => {
       clearTimeout(timer);
@@ -282,6 +326,7 @@ function watchVisibility(stop) {
   return state;
 }
 
+/** @param {ReadableStream<Uint8Array<ArrayBuffer>>} body */
 export async function* readLines(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -290,7 +335,7 @@ export async function* readLines(body) {
       const { value, done } = await reader.read();
       if (done) break;
       const lines = (rest + value).split("\n");
-      rest = lines.pop();
+      rest = lines.pop() ?? "";
       for (const line of lines) if (line) yield line;
     }
     if (rest.trim()) yield rest;

@@ -15,6 +15,7 @@ const PAGES = [
   ["account", () => import("./account.js"), ""],
   ["authorize", () => import("./authorize.js"), ""],
   ["device", () => import("./device.js"), ""],
+  ["open-port", () => import("./workspaces/open-port.js"), "devpodworkspaceinstances"],
   ["signed-in", () => import("./signed-in.js"), ""],
   ["audit", () => import("./audit.js"), "system"],
   ["kinds", () => import("./kinds.js"), "system"],

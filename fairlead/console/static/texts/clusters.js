@@ -12,6 +12,7 @@ export const T = {
   lastProbe: "Last probe",
   day: "Health in the last day",
   noDay: "No probes in the last day.",
+  dayHint: "Point at the picture to read a quarter of an hour.",
   noLatency: "none",
   asTable: "The numbers as a table",
   dayColumns: [

@@ -43,8 +43,7 @@ export const T = {
   },
   upFailed: (why) => `It runs, but its last task has failed: ${why}.`,
   templateChanged:
-    "The template has changed. Recreate applies it in a new container; until then, the workspace goes on with the " +
-    "one that is there.",
+    "The template has changed. Recreate applies it in a new container; until then, the workspace keeps its container.",
   source: "Source",
   template: "Template",
   runner: "Runner",
@@ -99,6 +98,12 @@ export const T = {
   forward: "To reach it from your machine",
   noPorts: "No program in the workspace listens on a port.",
   refresh: "Refresh",
+  inBrowser: "In the browser",
+  openPort: "Open",
+  openPortTitle: (port, name) => `Port ${port} of ${name}`,
+  opening: "Opening…",
+  waking: "It sleeps. Waking it up…",
+  badPortAddress: "The server has sent an address that is not https.",
   online: "Connected since",
   offline: "Not connected since",
   neverReported: "It was never started.",

@@ -24,20 +24,30 @@ const HOUR = 3_600_000;
  */
 
 /**
- * `step` is the distance of two points; where it is longer, there is a gap. `summary` says what the picture shows.
+ * @typedef {object} PlotOptions
+ * @property {number} step The distance of two points; where it is longer, there is a gap.
+ * @property {string} unit
+ * @property {number} from
+ * @property {number} to
+ * @property {PlotPoint[]} points
+ * @property {string} summary What the picture shows.
+ * @property {string} hint There until the pointer reads a point.
+ */
+
+/**
  * @param {import("../core/dom.js").Scope} scope
- * @param {{step: number, unit: string, from: number, to: number, points: PlotPoint[], summary: string}} options
+ * @param {PlotOptions} options
  * @returns {HTMLElement}
  */
 export function timePlot(scope, options) {
   const frame = h("div.plot-frame");
-  const readout = h("p.muted.plot-readout", options.summary);
-  const node = h("figure.plot", frame, h("figcaption", readout));
+  const readout = h("p.plot-readout", options.hint);
+  const node = h("figure.plot", frame, h("figcaption", readout, h("p.muted", options.summary)));
   const draw = () => {
     const width = Math.max(MIN_WIDTH, Math.floor(frame.clientWidth));
     replace(
       frame,
-      picture(width, options, (point) => replace(readout, point ? point.text : options.summary)),
+      picture(width, options, (point) => replace(readout, point ? point.text : options.hint)),
     );
   };
   const observer = new ResizeObserver(draw);
@@ -129,7 +139,7 @@ function nearest(points, time, step) {
 // Zero, and some round numbers up to one that is not below the highest value.
 function roundTicks(highest) {
   const magnitude = 10 ** Math.floor(Math.log10(highest / 2));
-  const size = ROUND_TICKS.map((each) => each * magnitude).find((each) => each * 3 >= highest) ?? highest;
+  const size = ROUND_TICKS.map((each) => each * magnitude).find((each) => each * 4 >= highest) ?? highest;
   const ticks = [0];
   while (ticks.at(-1) < highest) ticks.push(Math.round((ticks.at(-1) + size) * 1000) / 1000);
   return ticks;

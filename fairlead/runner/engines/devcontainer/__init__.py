@@ -9,6 +9,7 @@ creation.py          `up`: from a specification to a running container
 sources.py           which sources are allowed, and how they are fetched
 configuration.py     finds and reads the devcontainer.json
 session_environment.py  variables of sessions: `remoteEnv`, and secrets that the template names
+adaptation.py        adapts a devcontainer.json to what a workspace can have
 policy.py            what a devcontainer.json may ask for
 grant.py             what a workspace may have, for the policy and the shim
 inside/              programs that run in the holder, the shim between the CLI and podman among them

@@ -16,8 +16,9 @@ from typing import Any
 
 from fairlead.core.validators import format_size
 from fairlead.runner.engines.contract import EngineError, ImageSource, Reason, WorkspaceSpec
+from fairlead.runner.engines.devcontainer.adaptation import adapt_configuration
 from fairlead.runner.engines.devcontainer.grant import Grant
-from fairlead.runner.engines.devcontainer.inside.shim import REFUSALS
+from fairlead.runner.engines.devcontainer.inside.shim import OMISSIONS, REFUSALS
 from fairlead.runner.engines.devcontainer.isolation.cgroups import TOOLS_MEMORY_BYTES
 from fairlead.runner.engines.devcontainer.isolation.disk import says_disk_is_full
 from fairlead.runner.engines.devcontainer.isolation.holder import INSIDE_TARGET, PYTHON, Holder
@@ -28,6 +29,8 @@ from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.specification import read_environment
 
 PLACES = (".devcontainer/devcontainer.json", ".devcontainer.json")
+ADAPTED_CONFIGURATION = "/run/devcontainer.json"
+"""In the memory of the holder."""
 MAX_BYTES = 1 << 20
 FIND = """
 cd "$1" 2>/dev/null || exit 3
@@ -80,6 +83,8 @@ class Configuration:
     options: Sequence[str]
     text: str
     path: str = ""
+    warnings: Sequence[str] = ()
+    """What was changed or left out of that of the repository."""
 
     @property
     def digest(self) -> str:
@@ -118,6 +123,17 @@ def describe_override(spec: WorkspaceSpec) -> str:
 
 
 async def find_configuration(holder: Holder, spec: WorkspaceSpec, grant: Grant) -> Configuration:
+    found = await _find_configuration(holder, spec, grant)
+    adapted = await asyncio.to_thread(adapt_configuration, found.text, grant)
+    if not adapted.text:
+        return found
+    await holder.expect("/bin/sh", "-c", f"cat >{ADAPTED_CONFIGURATION}", stdin=adapted.text.encode())
+    location = ("--config", found.path) if found.path else ()
+    options = (*location, "--override-config", ADAPTED_CONFIGURATION)
+    return Configuration(options=options, text=adapted.text, path=found.path, warnings=adapted.warnings)
+
+
+async def _find_configuration(holder: Holder, spec: WorkspaceSpec, grant: Grant) -> Configuration:
     subfolder = getattr(spec.source, "subfolder", "") or ""
     if spec.dev_container:
         return _use_environment(spec, f"{grant.work_folder}/{subfolder}".rstrip("/"))
@@ -201,6 +217,12 @@ def _check_answer(answer: str, grant: Grant) -> dict[str, Any]:
         further = [f"and {len(violations) - len(shown)} more"] if len(violations) > len(shown) else []
         raise EngineError(Reason.POLICY_VIOLATION, "; ".join([*shown, *further]))
     return result
+
+
+async def read_omissions(holder: Holder) -> list[str]:
+    """What the shim left out of the container: features and images ask for it."""
+    found = await holder.run("/usr/bin/head", "-c", str(MAX_REFUSALS_BYTES), OMISSIONS)
+    return list(dict.fromkeys(found.output.splitlines()))[:MAX_REFUSALS]
 
 
 async def raise_refusals(holder: Holder) -> None:

@@ -34,6 +34,7 @@ from fairlead.runner.engines.devcontainer.configuration import (
     list_base_images,
     raise_refusals,
     read_configuration,
+    read_omissions,
 )
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.former import copy_former_volumes, find_former_volumes
@@ -78,12 +79,13 @@ WRITING = (
     Reason.COMMAND_FAILED,
 )
 """What may fail because the disk is full, also if no message says so."""
+MAX_WARNINGS = 100
 PIECE_BYTES = 4096
 """Of the log, which are passed on at a time."""
 FILL_PRIVATE = """
 chmod 711 /private
 find /private -mindepth 1 -delete
-rm -f /ws/owned
+rm -f /ws/owned /ws/omissions
 exec tar -C / --no-same-owner -xpf -
 """
 """Secrets are readable for the user of sessions only; the configuration of git is there for all users."""
@@ -219,6 +221,7 @@ class Creation:
             holder = await self._pull_images(factory, holder, configuration)
             read = await read_configuration(self.settings, holder, self.grant, configuration)
             merged = select_session_properties(read.get("mergedConfiguration"))
+            self._log_warnings(configuration.warnings)
             await asyncio.to_thread(write_json, self.folder.checked, {"digest": configuration.digest, "merged": merged})
         repository = self.grant.repository if configuration.has_build else ""
         turn = await self.images.take_turn(repository, TURN_SECONDS)
@@ -228,6 +231,10 @@ class Creation:
                 await self.finish(turn)
         finally:
             turn.release()
+
+    def _log_warnings(self, warnings: Sequence[str]) -> None:
+        for warning in warnings[:MAX_WARNINGS]:
+            self.task.log(f"warning: {' '.join(warning.split())}\n".encode(errors="replace"))
 
     async def _start_again(self, factory: HolderFactory, session_secrets: Sequence[str]) -> bool:
         """Starts the container that is there, if its configuration was checked and is still the same: nothing has to be
@@ -257,6 +264,8 @@ class Creation:
                 await self._forget_secrets()
             raise
         await self._forget_secrets()
+        if (holder := find_holder(self.folder.holder)) is not None:
+            self._log_warnings(await read_omissions(holder))
         await self._save_session(self.command.read_output())
 
     def _end_build(self, turn: BuildTurn | None) -> None:

@@ -190,6 +190,8 @@ def _describe_settings(settings: Settings) -> Iterator[Finding]:
     yield Finding("limits of templates", detail=f"at most {most}" if most else "none beyond those of templates")
     features = ", ".join(settings.feature_sources)
     yield Finding("features", detail=f"from {features}" if features else "only with the permission of a template")
+    if settings.feature_pins:
+        yield Finding("pinned features", detail=", ".join(name for name, _ in settings.feature_pins))
     yield Finding("refused networks", detail=", ".join(settings.refused_networks) or "none")
 
 

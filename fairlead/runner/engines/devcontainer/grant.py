@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fairlead.runner.engines.devcontainer.inside import run_options
 
@@ -54,6 +54,8 @@ class Grant:
     disk_bytes: int = 0
     """The size of its disk; 0 if it has no limit."""
     feature_sources: tuple[str, ...] = ()
+    feature_pins: Mapping[str, str] = field(default_factory=dict)
+    """The digest of each feature that the operator has pinned, by its name without a version."""
     repository: str = ""
     """Where the sources come from, as a digest: workspaces with the same one share images. Empty: it shares none."""
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fairlead.runner.engines.devcontainer.grant import Grant
-from fairlead.runner.engines.devcontainer.inside.run_options import PERMITTED_RUN_ARGUMENTS, is_reserved
 
 HARMLESS = frozenset(
     {
@@ -20,20 +19,19 @@ HARMLESS = frozenset(
         *("shutdownAction", "updateRemoteUserUID", "hostRequirements", "overrideFeatureInstallOrder"),
         *("onCreateCommand", "updateContentCommand", "postCreateCommand", "postStartCommand", "postAttachCommand"),
         *("onCreateCommands", "updateContentCommands", "postCreateCommands", "postStartCommands"),
-        *("postAttachCommands", "configFilePath"),
+        *("postAttachCommands", "configFilePath", "entrypoints", "workspaceMount"),
     }
 )
-"""They concern the inside of the container, or tools of the user, or are ignored."""
+"""They concern the inside of the container, or tools of the user, or are ignored. Of `workspaceMount`, the shim lets
+pass what mounts the work folder."""
+COMPOSE = frozenset({"dockerComposeFile", "service", "runServices"})
 NEVER = {
     "initializeCommand": "it would run outside of the container",
-    "workspaceMount": "the runner mounts the work folder itself",
     "appPort": "it would open ports of the machine; use forwardPorts",
     "dockerComposeFile": "this runner does not support Compose",
     "service": "this runner does not support Compose",
     "runServices": "this runner does not support Compose",
 }
-PERMITTED = {"privileged": "privileged", "capAdd": "capAdd", "securityOpt": "securityOpt", "entrypoints": "entrypoints"}
-"""Properties that a template allows as a whole, and the permission for each."""
 _FEATURE = re.compile(
     r"(?P<path>(?:https://)?[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)+)"
     r"(?::[A-Za-z0-9._-]{1,128}|@sha256:[0-9a-f]{1,64})?"
@@ -77,11 +75,10 @@ def _check_properties(configuration: Mapping[str, Any], grant: Grant) -> Iterato
             continue
         if name in NEVER:
             yield f"{name} is refused: {NEVER[name]}"
-        elif name in PERMITTED:
-            if not grant.allows(PERMITTED[name]):
-                yield f"{name} needs the permission {PERMITTED[name]} of the template"
         elif name in CHECKS:
             yield from CHECKS[name](value, grant)
+        elif name in LEFT_OUT:
+            continue
         else:
             yield f"{name} is not a property that this runner knows"
 
@@ -100,39 +97,33 @@ def _check_build(build: Any, grant: Grant) -> Iterator[str]:
 
 def _check_features(features: Any, grant: Grant) -> Iterator[str]:
     for name in features if isinstance(features, (Mapping, list)) else ():
-        is_listed = any(_is_from(name, source) for source in grant.feature_sources)
+        pin = grant.feature_pins.get(feature_path(name))
+        if pin and name != f"{feature_path(name)}@{pin}":
+            yield f"feature {name!r} is refused: the operator of the runner has pinned it to {pin}"
+        is_listed = bool(pin) or any(_is_from(name, source) for source in grant.feature_sources)
         if not is_listed and not grant.allows("features"):
             yield f"feature {name!r} is not from a source that the runner lists; it needs the permission features"
 
 
+def feature_path(feature: str) -> str:
+    """The name of a feature without its version; empty if it is none of a registry."""
+    found = _FEATURE.fullmatch(feature)
+    return found["path"] if found is not None else ""
+
+
 def _is_from(feature: str, source: str) -> bool:
     """Whether a source of the list is the feature, or a folder above it, and not only the begin of another name."""
-    found = _FEATURE.fullmatch(feature)
-    return found is not None and f"{found['path']}/".startswith(f"{source.rstrip('/')}/")
-
-
-def _check_mounts(mounts: Any, grant: Grant) -> Iterator[str]:
-    for mount in mounts if isinstance(mounts, list) else [mounts]:
-        if isinstance(mount, str):
-            fields = dict(part.partition("=")[::2] for part in mount.split(","))
-        elif isinstance(mount, Mapping):
-            fields = {str(name): str(value) for name, value in mount.items()}
-        else:
-            fields = {}
-        target = fields.get("target") or fields.get("dst") or fields.get("destination") or ""
-        if fields.get("type", "volume") not in ("volume", "tmpfs"):
-            yield f"mount {mount} is refused: only volumes and tmpfs can be mounted"
-        elif is_reserved(target):
-            yield f"mount {mount} is refused: its target is reserved"
-        elif not grant.allows("mounts"):
-            yield f"mount {mount} needs the permission mounts of the template"
+    path = feature_path(feature)
+    return bool(path) and f"{path}/".startswith(f"{source.rstrip('/')}/")
 
 
 def _check_run_arguments(arguments: Any, grant: Grant) -> Iterator[str]:
+    """Those that are left when the configuration was adapted."""
     for argument in arguments if isinstance(arguments, list) else [arguments]:
-        if not isinstance(argument, str) or not argument.startswith(tuple(f"{a}=" for a in PERMITTED_RUN_ARGUMENTS)):
-            yield f"runArgs {argument!r} is refused: only {' and '.join(PERMITTED_RUN_ARGUMENTS)}=VALUE can be allowed"
-        elif not grant.allows("runArgs"):
+        name = str(argument).partition("=")[0]
+        if not isinstance(argument, str) or "=" not in argument or name not in ("--shm-size", "--ulimit"):
+            yield f"runArgs {argument!r} is refused: only --shm-size=VALUE and --ulimit=VALUE can be passed on"
+        elif name == "--ulimit" and not grant.allows("runArgs"):
             yield f"runArgs {argument!r} needs the permission runArgs of the template"
 
 
@@ -144,8 +135,10 @@ def _check_nothing(value: Any, grant: Grant) -> Iterator[str]:
 CHECKS: Mapping[str, Callable[[Any, Grant], Iterator[str]]] = {
     "build": _check_build,
     "features": _check_features,
-    "mounts": _check_mounts,
     "runArgs": _check_run_arguments,
     "dockerFile": _check_nothing,
     "context": _check_nothing,
 }
+LEFT_OUT = frozenset({"privileged", "capAdd", "securityOpt", "mounts"})
+"""What the shim leaves out as far as the template does not allow it."""
+KNOWN_PROPERTIES = HARMLESS | NEVER.keys() | CHECKS.keys() | LEFT_OUT

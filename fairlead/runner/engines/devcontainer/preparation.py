@@ -67,6 +67,7 @@ def build_grant(settings: Settings, spec: WorkspaceSpec, folder: WorkspaceFolder
         processes=limits.processes or 0,
         disk_bytes=choose_disk_bytes(spec, settings),
         feature_sources=settings.feature_sources,
+        feature_pins=dict(settings.feature_pins),
         repository=describe_repository(spec),
     )
 

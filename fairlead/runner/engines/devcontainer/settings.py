@@ -9,6 +9,9 @@ from fairlead.runner.engines.contract import Limits
 GIGABYTE = 1 << 30
 DEFAULT_FIRST_UID = 1_000_000_000
 DEFAULT_NETWORK_POOL = "10.213.0.0/16"
+DEFAULT_FEATURE_SOURCES = ("ghcr.io/devcontainers/features",)
+"""Those of the dev container project itself. A feature is a script that runs in a build, as the instructions of any
+Dockerfile; what its metadata asks for is checked like the repository's own."""
 RANGES_FOLDER = Path("/var/lib/fairlead-ranges")
 
 DEFAULT_LIMITS = Limits(memory_bytes=4 * GIGABYTE, cpus=2.0, processes=4096)
@@ -64,7 +67,9 @@ class Settings:
     allowed_folders: tuple[Path, ...] = ()
     """Folders below which local sources and repositories on disk may be. Empty: they are refused."""
     protocols: frozenset[str] = frozenset({"https", "ssh"})
-    feature_sources: tuple[str, ...] = ()
+    feature_sources: tuple[str, ...] = DEFAULT_FEATURE_SOURCES
+    feature_pins: tuple[tuple[str, str], ...] = ()
+    """Names of features without a version, and the digest that each has, whichever version a repository names."""
     """Prefixes of the features that every repository may use, for example the name of a registry and a path."""
     default_limits: Limits = DEFAULT_LIMITS
     max_limits: Limits = NO_LIMITS

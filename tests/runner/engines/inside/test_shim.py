@@ -68,7 +68,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     (tmp_path / "private/secrets").mkdir(parents=True)
     (tmp_path / "private/secrets/TOKEN").touch()
     monkeypatch.setattr(os, "execv", replace)
-    names = {"SETTINGS": "shim.json", "CONTAINER_ID": "container.id", "OWNED": "owned", "REFUSALS": "refused"}
+    names = {
+        "SETTINGS": "shim.json",
+        "CONTAINER_ID": "container.id",
+        "OWNED": "owned",
+        "REFUSALS": "refused",
+        "OMISSIONS": "omissions",
+    }
     for name, file in {**names, "PRIVATE": "private"}.items():
         monkeypatch.setattr(shim, name, str(tmp_path / file))
     return place
@@ -100,13 +106,22 @@ def test_a_container_gets_what_the_engine_decides_and_the_number_of_the_last_one
 def test_what_is_refused_is_said_to_the_cli_and_recorded_for_the_engine(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert place.run(*RUN, "--privileged", "debian") == shim.REFUSED
+    assert place.run(*RUN, "--pid=host", "debian") == shim.REFUSED
     assert place.run(*RUN, "-l", "x" * 10_000, "debian") == shim.REFUSED
     first, second = place.refusals
-    assert first == {"reason": "PolicyViolation", "message": "privileged; the template does not allow privileged"}
+    assert first == {"reason": "PolicyViolation", "message": "the option --pid"}
     assert len(second["message"]) == shim.MAX_REFUSAL
-    assert "refused by the runner: privileged" in capsys.readouterr().err
+    assert "refused by the runner: the option --pid" in capsys.readouterr().err
     assert place.calls == []
+
+
+def test_what_a_workspace_works_without_is_left_out_and_noted(place: Place) -> None:
+    arguments = place.run(*RUN, "--privileged", "--mount", "type=bind,source=/,target=/a\nb", "debian")
+    assert isinstance(arguments, list) and "--privileged" not in arguments and arguments[-1] == "debian"
+    noted = (place.folder / "omissions").read_text().splitlines()
+    assert noted[0] == "privileged is left out: the template does not allow privileged"
+    assert len(noted) == 2 and "target=/a b is left out" in noted[1]
+    assert place.refusals == []
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,15 @@ export function dayOfProbes(scope) {
     const points = day.map(pointOf);
     replace(
       node,
-      timePlot(scope, { step: QUARTER, unit: "ms", from: to - DAY, to, points, summary: summaryOf(day) }),
+      timePlot(scope, {
+        step: QUARTER,
+        unit: "ms",
+        from: to - DAY,
+        to,
+        points,
+        summary: summaryOf(day),
+        hint: T.dayHint,
+      }),
       h("details", { open: isOpen }, h("summary", T.asTable), tableOfDay(day)),
     );
   };

@@ -2,11 +2,12 @@
 
 import { request } from "../../core/api.js";
 import { h, newId, replace } from "../../core/dom.js";
+import { href } from "../../core/router.js";
 import { exact } from "../../core/time.js";
 import { projectOf } from "../../shell/sign-in.js";
 import { T } from "../../texts/workspaces.js";
 import { guardAction } from "../../widgets/access.js";
-import { button, codeBlock, skeleton, tableOf } from "../../widgets/common.js";
+import { button, codeBlock, linkButton, skeleton, tableOf } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { listTasks, taskKey } from "./progress.js";
 
@@ -89,6 +90,7 @@ export async function showTerminal(node, { kind, object, scope }) {
 export function showPorts(node, { kind, object, scope }) {
   const { name, namespace } = object.metadata;
   const list = h("div", skeleton(2));
+  const portPage = (port) => href("open-port", { project: projectOf(namespace), workspace: name, port });
   const load = async () => {
     try {
       const { ports = [] } = await request(kind.pathOf(object, "ports"), { signal: scope.signal });
@@ -98,10 +100,14 @@ export function showPorts(node, { kind, object, scope }) {
           h("td", String(port)),
           h("td", process ?? ""),
           h("td.mono", address ?? ""),
+          h("td", linkButton(portPage(port), T.openPort, { target: "_blank", rel: "noopener" })),
           h("td", codeBlock(`fairlead workspace port-forward ${name} ${port} --project ${projectOf(namespace)}`)),
         ),
       );
-      replace(list, rows.length ? tableOf([T.port, T.process, T.address, T.forward], rows) : h("p.muted", T.noPorts));
+      replace(
+        list,
+        rows.length ? tableOf([T.port, T.process, T.address, T.inBrowser, T.forward], rows) : h("p.muted", T.noPorts),
+      );
     } catch (error) {
       if (!scope.ended) replace(list, errorBlock(error, { retry: load }));
     }

@@ -5,11 +5,15 @@ checked so that a template means what it says, and what is not known is refused,
 meaning.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 
 class Refused(Exception):
     """The command line asks for something that the workspace may not have."""
+
+
+class LeftOut(Exception):
+    """The workspace works without this option."""
 
 
 OPTIONS: Mapping[str, bool] = {
@@ -30,14 +34,20 @@ OPTIONS: Mapping[str, bool] = {
     "--privileged": False,
 }
 """True if the option has a value."""
-PERMITTED_RUN_ARGUMENTS = ("--shm-size", "--ulimit")
-"""Those of `runArgs` that a template can allow."""
+MOUNT_NAMES = {"src": "source", "dst": "target", "destination": "target"}
 UID_LABEL = "fairlead.workspace"
 """The label by which the CLI finds the container again."""
 
 
-def rewrite_run(arguments: Sequence[str], permissions: Container[str], work_folder: str) -> list[str]:
-    """The options and operands for podman. `permissions` are those of the template."""
+HARMLESS_CAPABILITIES = frozenset({"SYS_PTRACE"})
+"""In the user namespace of a workspace and the pid namespace of its container, they reach its own processes only."""
+IGNORED_MOUNT_OPTIONS = ("consistency", "external")
+Note = Callable[[str], None]
+
+
+def rewrite_run(arguments: Sequence[str], permissions: Container[str], work_folder: str, note: Note) -> list[str]:
+    """The options and operands for podman. `permissions` are those of the template. What the workspace works without
+    is left out, and noted: features and images ask for it, which the repository cannot change."""
     passed: list[str] = []
     index = 0
     while index < len(arguments) and arguments[index].startswith("-"):
@@ -52,7 +62,10 @@ def rewrite_run(arguments: Sequence[str], permissions: Container[str], work_fold
         elif not OPTIONS[name] and has_value:
             raise Refused(f"the option {name} with a value")
         index += 1
-        passed += _rewrite_option(name, value, permissions, work_folder)
+        try:
+            passed += _rewrite_option(name, value, permissions, work_folder)
+        except LeftOut as reason:
+            note(str(reason))
     if index >= len(arguments):
         raise Refused("a container without an image")
     return [*passed, *arguments[index:]]
@@ -68,40 +81,79 @@ def _rewrite_option(name: str, value: str, permissions: Container[str], work_fol
         case "-e":
             return _expect("=" in value[1:], f"the variable {value!r} of the tools", [f"--env={value}"])
         case "--mount":
-            return [f"--mount={_rewrite_mount(value, permissions, work_folder)}"]
+            return [f"--mount={_rewrite_mount(value, work_folder)}"]
         case "--security-opt":
             if value == "label=disable":  # the CLI adds it for podman, and SELinux would no longer separate anything
                 return []
             return _permit("securityOpt", f"securityOpt {value}", permissions, [f"--security-opt={value}"])
         case "--cap-add":
-            return _permit("capAdd", f"capAdd {value}", permissions, [f"--cap-add={value}"])
+            is_allowed = is_capability_allowed(value, permissions)
+            return [f"--cap-add={value}"] if is_allowed else _permit("capAdd", f"capAdd {value}", permissions, [])
         case "--privileged":
             return _permit("privileged", "privileged", permissions, ["--privileged"])
         case "--gpus":
             return _permit("gpu", "GPUs", permissions, ["--device=nvidia.com/gpu=all"])
-        case "--shm-size" | "--ulimit":
+        case "--ulimit":
             return _permit("runArgs", f"runArgs {name}", permissions, [f"{name}={value}"])
         case "--init":
             return ["--init"]
-        case _:  # -a, -u, --entrypoint, --sig-proxy: they concern the inside of the container only
+        case _:  # -a, -u, --entrypoint, --sig-proxy, --shm-size: they concern the inside of the container only
             return [name, value] if not name.startswith("--") else [f"{name}={value}"]
 
 
-def _rewrite_mount(value: str, permissions: Container[str], work_folder: str) -> str:
-    fields = dict(part.partition("=")[::2] for part in value.split(","))
-    target = fields.pop("target", "") or fields.pop("dst", "") or fields.pop("destination", "")
-    source = fields.pop("source", "") or fields.pop("src", "")
-    kind = fields.pop("type", "volume")
-    fields.pop("consistency", None)
-    if fields or not target.startswith("/") or is_reserved(target):
-        raise Refused(f"the mount {value}")
-    if kind == "bind" and source == work_folder:
-        return f"type=bind,source={source},target={target}"
-    if kind == "tmpfs" and not source:
-        return _permit("mounts", f"the mount {value}", permissions, [f"type=tmpfs,target={target}"])[0]
-    if kind == "volume" and source.replace("-", "").replace("_", "").replace(".", "").isalnum():
-        return _permit("mounts", f"the mount {value}", permissions, [f"type=volume,source={source},target={target}"])[0]
-    raise Refused(f"the mount {value}")
+def is_capability_allowed(name: str, permissions: Container[str]) -> bool:
+    return "capAdd" in permissions or name.upper().removeprefix("CAP_") in HARMLESS_CAPABILITIES
+
+
+def read_mount(mount: object) -> dict[str, str] | None:
+    """The fields of a mount, with one name for each; None if it is no mount, or names something twice."""
+    if isinstance(mount, str):
+        pairs = [part.partition("=")[::2] for part in mount.split(",")]
+    elif isinstance(mount, Mapping):
+        pairs = [(str(name), str(value)) for name, value in mount.items()]
+    else:
+        return None
+    fields: dict[str, str] = {"type": "volume", "source": "", "target": ""}
+    named: set[str] = set()
+    for given, value in pairs:
+        name = MOUNT_NAMES.get(given, given)
+        if name in named:
+            return None
+        named.add(name)
+        fields[name] = value
+    return {name: value for name, value in fields.items() if name not in IGNORED_MOUNT_OPTIONS}
+
+
+def find_mount_problem(fields: Mapping[str, str] | None) -> str:
+    """Why a mount cannot be had; empty if it can. Volumes and memory are of the workspace: they are on its disk, and
+    within its limits."""
+    if fields is None:
+        return "it is not understood"
+    if fields["type"] not in ("volume", "tmpfs"):
+        return "only volumes and tmpfs can be mounted; files of the machine cannot"
+    if not fields["target"].startswith("/") or is_reserved(fields["target"]):
+        return "its target is reserved, or no path"
+    if further := fields.keys() - {"type", "source", "target"}:
+        return f"its option {min(further)} is not supported"
+    is_named = fields["source"].replace("-", "").replace("_", "").replace(".", "").isalnum()
+    if fields["type"] == "volume" and (not is_named or not fields["source"].isascii()):
+        return "its source is not the name of a volume"
+    if fields["type"] == "tmpfs" and fields["source"]:
+        return "a tmpfs has no source"
+    return ""
+
+
+def _rewrite_mount(value: str, work_folder: str) -> str:
+    fields = read_mount(value)
+    if fields == {"type": "bind", "source": work_folder, "target": (fields or {}).get("target")}:
+        target = fields["target"]
+        if target.startswith("/") and not is_reserved(target):
+            return f"type=bind,source={work_folder},target={target}"
+    if problem := find_mount_problem(fields):
+        raise LeftOut(f"the mount {value} is left out: {problem}")
+    assert fields is not None
+    source = f"source={fields['source']}," if fields["source"] else ""
+    return f"type={fields['type']},{source}target={fields['target']}"
 
 
 def is_reserved(target: str) -> bool:
@@ -117,4 +169,6 @@ def _expect(is_allowed: bool, what: str, result: list[str]) -> list[str]:
 
 
 def _permit(permission: str, what: str, permissions: Container[str], result: list[str]) -> list[str]:
-    return _expect(permission in permissions, f"{what}; the template does not allow {permission}", result)
+    if permission not in permissions:
+        raise LeftOut(f"{what} is left out: the template does not allow {permission}")
+    return result

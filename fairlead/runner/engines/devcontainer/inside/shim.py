@@ -22,6 +22,8 @@ from .run_options import Refused, rewrite_run
 
 SETTINGS = "/etc/fairlead/shim.json"
 CONTAINER_ID, OWNED, REFUSALS = "/ws/container.id", "/ws/owned", "/ws/refused"
+OMISSIONS = "/ws/omissions"
+"""What was left out of the container, a sentence per line."""
 PRIVATE = "/private"
 MAX_REFUSAL = 2000
 REFUSED = 125
@@ -48,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
                 arguments = [
                     "run",
                     *settings["run"],
-                    *rewrite_run(rest, settings["permissions"], settings["work_folder"]),
+                    *rewrite_run(rest, settings["permissions"], settings["work_folder"], note_omission),
                 ]
             case ["build", *rest]:
                 from .builds import run_build
@@ -116,6 +118,11 @@ def inspect_image(command: Sequence[str]) -> int:
             raise WrongPlatform(f"{named}, and this machine is {machine}")
     sys.stdout.write(found.stdout.decode())
     return found.returncode
+
+
+def note_omission(text: str) -> None:
+    with open(OMISSIONS, "a") as file:
+        file.write(" ".join(text[:MAX_REFUSAL].split()) + "\n")
 
 
 def record_refusal(reason: str, text: str) -> None:

@@ -6,10 +6,10 @@ what it is on, and hold for nothing else.
 In version 2 of cgroups, the group of the workspace has them (`io.max`). The kernel counts what it writes later, from
 its memory, towards that group as well.
 
-In version 1, what is written later counts towards the group at the top, whoever has written it. So that group has a
-limit for the device, too. And groups do not limit those below them. So the group of the workspace is one that its
-holder does not see: nothing there can make others. Numbers of devices are used again, by other programs as well: limits
-of devices without a file are removed.
+In version 1, what is written later counts towards the group at the top, not the group that has written it. So that
+group has a limit for the device, too. And groups do not limit those below them. So the group of the workspace is one
+that its holder does not see: nothing there can make others. Numbers of devices are used again, by other programs as
+well: limits of devices without a file are removed.
 """
 
 import contextlib

@@ -1,0 +1,272 @@
+"""Adapts the devcontainer.json of a repository to what a workspace can have. Pure.
+
+Repositories are written for Docker on a developer's own machine. What has another form here gets that form (ports,
+variables and capabilities in `runArgs`, the place of the work folder), and what the workspace works without is left
+out, with a warning that says why. Only what the workspace is made of is refused, by the policy (`policy.py`), which
+also checks the result.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairlead.core.body_errors import Malformed, TooManyValues
+from fairlead.core.json import encode, parse_jsonc
+from fairlead.runner.engines.devcontainer.grant import Grant
+from fairlead.runner.engines.devcontainer.inside.run_options import (
+    find_mount_problem,
+    is_capability_allowed,
+    is_reserved,
+    read_mount,
+)
+from fairlead.runner.engines.devcontainer.policy import BUILD_PROPERTIES, COMPOSE, KNOWN_PROPERTIES, feature_path
+
+MAX_SHOWN = 200
+_VARIABLE = re.compile(r"\$\{[A-Za-z]{1,64}\}")
+LOCAL_FOLDER = "${localWorkspaceFolder}"
+FLAGS_OF_RUN = frozenset(
+    {
+        *("--init", "--privileged", "--rm", "-it", "-ti", "-i", "-t", "-d", "--interactive", "--tty", "--detach"),
+        *("--read-only", "--oom-kill-disable", "--no-healthcheck", "--publish-all", "-P"),
+    }
+)
+"""Options of `docker run` without a value."""
+ALIASES = {"-e": "--env", "-u": "--user", "-p": "--publish", "-v": "--volume", "-h": "--hostname", "-m": "--memory"}
+LISTS = {"--cap-add": "capAdd", "--security-opt": "securityOpt", "--publish": "appPort", "--mount": "mounts"}
+"""Options of `docker run` that are entries of a property."""
+SWITCHES = {"--init": "init", "--privileged": "privileged"}
+OWN_NETWORK = "a workspace has a network of its own, and its ports are forwarded"
+WHY_LEFT_OUT = {
+    "--network": OWN_NETWORK,
+    "--net": OWN_NETWORK,
+    "--publish-all": OWN_NETWORK,
+    "--pid": "a workspace has processes of its own",
+    "--ipc": "a workspace has its own shared memory; its size is --shm-size",
+    "--userns": "a workspace has user ids of its own",
+    "--device": "a workspace has no devices of the machine",
+    "--gpus": "a template gives GPUs, with the permission gpu",
+    "--memory": "the template has the limits",
+    "--cpus": "the template has the limits",
+    "--env-file": "it would be read on the machine; name the variables in containerEnv",
+    "--ulimit": "it needs the permission runArgs of the template",
+}
+WITHOUT_MEANING = frozenset({"--rm", "--name", "--label", "-l", "-it", "-ti", "-i", "-t", "-d", "--detach", "--tty"})
+"""Options that change nothing that a user could miss."""
+
+
+@dataclass(slots=True)
+class Adaptation:
+    configuration: dict[str, Any]
+    grant: Grant
+    warnings: list[str] = field(default_factory=list)
+
+    def leave_out(self, what: str, why: str) -> None:
+        self.warnings.append(f"{what[:MAX_SHOWN]} is left out: {why}")
+
+    def append(self, name: str, value: Any) -> None:
+        listed = self.configuration.get(name)
+        self.configuration[name] = [*(listed if isinstance(listed, list) else []), value]
+
+
+@dataclass(frozen=True, slots=True)
+class Adapted:
+    text: str
+    """A devcontainer.json as JSON; empty if that of the repository needs no change, or cannot be read here."""
+    warnings: Sequence[str] = ()
+
+
+def adapt_configuration(text: str, grant: Grant) -> Adapted:
+    """What cannot be parsed is left to the CLI, and to the policy."""
+    try:
+        parsed = parse_jsonc(text)
+    except (Malformed, TooManyValues):
+        return Adapted("")
+    if COMPOSE & parsed.keys():
+        return Adapted("")
+    adaptation = Adaptation(dict(parsed), grant)
+    for adapt in STEPS:
+        adapt(adaptation)
+    if adaptation.configuration == parsed:
+        return Adapted("")
+    return Adapted(encode(adaptation.configuration).decode(), tuple(dict.fromkeys(adaptation.warnings)))
+
+
+# --- properties -------------------------------------------------------------------------------------------------------
+
+
+def _adapt_properties(adaptation: Adaptation) -> None:
+    """Properties that have no place here, and those that are not known."""
+    for name in list(adaptation.configuration):
+        if name == "initializeCommand":
+            adaptation.leave_out(name, "it would run outside of the container; use onCreateCommand")
+            del adaptation.configuration[name]
+        elif name not in KNOWN_PROPERTIES:
+            adaptation.leave_out(name, "this runner does not know it")
+            del adaptation.configuration[name]
+
+
+def _adapt_run_arguments(adaptation: Adaptation) -> None:
+    arguments = adaptation.configuration.pop("runArgs", None)
+    remaining = [each for each in arguments if isinstance(each, str)] if isinstance(arguments, list) else []
+    passed_on: list[str] = []
+    while remaining:
+        option, has_value, value = remaining.pop(0).partition("=")
+        name = ALIASES.get(option, option)
+        if not has_value and name not in FLAGS_OF_RUN and remaining and not remaining[0].startswith("-"):
+            value = remaining.pop(0)
+        passed_on += _adapt_run_argument(adaptation, name, value)
+    if passed_on:
+        adaptation.configuration["runArgs"] = passed_on
+
+
+def _adapt_run_argument(adaptation: Adaptation, name: str, value: str) -> list[str]:
+    """Moves an argument to the property that has its meaning. Returns what stays an argument."""
+    is_passed_on = name == "--shm-size" or (name == "--ulimit" and adaptation.grant.allows("runArgs"))
+    if is_passed_on and value:
+        return [f"{name}={value}"]
+    if name in LISTS and value:
+        adaptation.append(LISTS[name], value)
+    elif name in SWITCHES:
+        adaptation.configuration[SWITCHES[name]] = True
+    elif name == "--env" and "=" in value[1:]:
+        variable, _, text = value.partition("=")
+        given = adaptation.configuration.get("containerEnv")
+        adaptation.configuration["containerEnv"] = {**(given if isinstance(given, dict) else {}), variable: text}
+    elif name == "--user" and value:
+        adaptation.configuration.setdefault("containerUser", value)
+    elif name == "--volume" and value:
+        adaptation.append("mounts", _describe_volume(value))
+    elif name not in WITHOUT_MEANING:
+        shown = f"runArgs {name}={value}" if value else f"runArgs {name}"
+        adaptation.leave_out(shown, WHY_LEFT_OUT.get(name, "it has no meaning for a workspace"))
+    return []
+
+
+def _describe_volume(value: str) -> str:
+    """A mount, from the short form `SOURCE:TARGET[:OPTIONS]`."""
+    source, _, rest = value.partition(":")
+    kind = "bind" if source.startswith(("/", ".", "~", "$")) else "volume"
+    return f"type={kind},source={source},target={rest.partition(':')[0]}"
+
+
+def _adapt_ports(adaptation: Adaptation) -> None:
+    ports = adaptation.configuration.pop("appPort", None)
+    for entry in ports if isinstance(ports, list) else [ports]:
+        port = _find_inner_port(entry)
+        if port is None:
+            if entry:
+                adaptation.leave_out(f"appPort {entry}", "it is no port of the container")
+            continue
+        forwarded = adaptation.configuration.get("forwardPorts")
+        if not isinstance(forwarded, list) or port not in forwarded:
+            adaptation.append("forwardPorts", port)
+        adaptation.warnings.append(f"appPort {entry}: no port of the machine is opened; it is forwarded as {port}")
+
+
+def _find_inner_port(entry: Any) -> int | None:
+    """That of the container, in `8080`, `"80:8080"` or `"127.0.0.1:80:8080/tcp"`."""
+    if isinstance(entry, bool) or not isinstance(entry, int | str):
+        return None
+    text = str(entry).rpartition(":")[2].removesuffix("/tcp")
+    return int(text) if text.isascii() and text.isdecimal() and 0 < int(text[:6]) < 65536 else None
+
+
+def _adapt_work_folder(adaptation: Adaptation) -> None:
+    """The work folder is mounted by the runner, at the place that the repository wants."""
+    mount = adaptation.configuration.pop("workspaceMount", None)
+    if not mount:
+        return
+    fields = read_mount(mount) or {}
+    target = fields.get("target", "")
+    if not target.startswith("/") or is_reserved(target):
+        adaptation.leave_out(f"workspaceMount {mount}", "it has no target that can be used")
+        return
+    adaptation.configuration["workspaceMount"] = f"type=bind,source={LOCAL_FOLDER},target={target}"
+    if fields.get("source") != LOCAL_FOLDER:
+        adaptation.warnings.append(f"workspaceMount: the work folder is mounted at {target}, from the workspace's disk")
+
+
+def _adapt_mounts(adaptation: Adaptation) -> None:
+    mounts = adaptation.configuration.pop("mounts", None)
+    for mount in mounts if isinstance(mounts, list) else [mounts]:
+        if not mount:
+            continue
+        problem = find_mount_problem(_replace_variables(read_mount(mount)))
+        if problem:
+            adaptation.leave_out(f"mount {mount}", problem)
+        else:
+            adaptation.append("mounts", mount)
+
+
+def _replace_variables(fields: Mapping[str, str] | None) -> dict[str, str] | None:
+    """The CLI replaces variables later, and the shim checks the result. Of the machine there are none but the place of
+    the work folder, which begins with a slash like all paths."""
+    if fields is None:
+        return None
+    replaced = {name: _VARIABLE.sub("x", value) for name, value in fields.items()}
+    if fields["target"].startswith("${containerWorkspaceFolder}"):
+        replaced["target"] = f"/{replaced['target']}"
+    return replaced
+
+
+def _adapt_privileges(adaptation: Adaptation) -> None:
+    configuration = adaptation.configuration
+    grant = adaptation.grant
+    if configuration.get("privileged") and not grant.allows("privileged"):
+        adaptation.leave_out("privileged", "it needs the permission privileged of the template")
+        del configuration["privileged"]
+    capabilities = configuration.pop("capAdd", None)
+    for each in capabilities if isinstance(capabilities, list) else []:
+        if is_capability_allowed(str(each), grant.permissions):
+            adaptation.append("capAdd", each)
+        else:
+            adaptation.leave_out(f"capAdd {each}", "it needs the permission capAdd of the template")
+    options = configuration.pop("securityOpt", None)
+    for each in options if isinstance(options, list) else []:
+        if grant.allows("securityOpt"):
+            adaptation.append("securityOpt", each)
+        else:
+            adaptation.leave_out(f"securityOpt {each}", "it needs the permission securityOpt of the template")
+
+
+def _adapt_build(adaptation: Adaptation) -> None:
+    build = adaptation.configuration.get("build")
+    if not isinstance(build, Mapping):
+        return
+    known = dict(build)
+    if known.get("options") and not adaptation.grant.allows("buildOptions"):
+        adaptation.leave_out("build.options", "they need the permission buildOptions of the template")
+        del known["options"]
+    for name in known.keys() - BUILD_PROPERTIES - {"options"}:
+        adaptation.leave_out(f"build.{name}", "this runner does not know it")
+        del known[name]
+    adaptation.configuration["build"] = known
+
+
+def _adapt_features(adaptation: Adaptation) -> None:
+    """A feature that the operator has pinned has that content, whichever version the repository names."""
+    features = adaptation.configuration.get("features")
+    if not isinstance(features, Mapping):
+        return
+    chosen: dict[str, Any] = {}
+    for name, options in features.items():
+        path = feature_path(name)
+        digest = adaptation.grant.feature_pins.get(path)
+        pinned = f"{path}@{digest}" if digest else name
+        if pinned != name:
+            adaptation.warnings.append(f"feature {name[:MAX_SHOWN]}: the operator of the runner has pinned {pinned}")
+        chosen[pinned] = options
+    adaptation.configuration["features"] = chosen
+
+
+STEPS: Sequence[Callable[[Adaptation], None]] = (
+    _adapt_properties,
+    _adapt_run_arguments,
+    _adapt_ports,
+    _adapt_work_folder,
+    _adapt_mounts,
+    _adapt_privileges,
+    _adapt_build,
+    _adapt_features,
+)
