@@ -45,7 +45,11 @@ export function watchList(kind, { namespace = "", labelSelector = "", fieldSelec
 export const watchObject = (kind, namespace, name) =>
   watchList(kind, { namespace, fieldSelector: `metadata.name=${name}` });
 
-// Until a list is there, or cannot be read for now.
+/**
+ * Until a list is there, or cannot be read for now.
+ * @param {any} list
+ * @param {import("./dom.js").Scope} scope
+ */
 export const firstContent = (list, scope) =>
   new Promise((/** @type {(value?: any) => void} */ resolve) =>
     list.subscribe(scope, () => (list.isComplete || list.state !== "live") && resolve()),
