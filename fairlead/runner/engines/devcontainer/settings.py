@@ -68,9 +68,9 @@ class Settings:
     """Folders below which local sources and repositories on disk may be. Empty: they are refused."""
     protocols: frozenset[str] = frozenset({"https", "ssh"})
     feature_sources: tuple[str, ...] = DEFAULT_FEATURE_SOURCES
+    """Prefixes of the features that every repository may use, for example the name of a registry and a path."""
     feature_pins: tuple[tuple[str, str], ...] = ()
     """Names of features without a version, and the digest that each has, whichever version a repository names."""
-    """Prefixes of the features that every repository may use, for example the name of a registry and a path."""
     default_limits: Limits = DEFAULT_LIMITS
     max_limits: Limits = NO_LIMITS
     """What a template can choose at most. None: no bound."""
