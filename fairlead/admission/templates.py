@@ -19,7 +19,7 @@ from fairlead.registry.registry import Registry
 
 TRUSTABLE_TEMPLATES: Mapping[str, Sequence[str]] = {
     **{instance.templates: DEFINITION_FIELDS for instance in TEMPLATE_INSTANCES.values()},
-    APP.plural: ("config", "parameters", "versions", "helm", "manifests", "clusters"),
+    APP.plural: ("config", "parameters", "versions", "helm", "manifests", "clusters", "defaultNamespace"),
 }
 """The kinds that have the annotation, and the fields of their spec that determine what is deployed."""
 

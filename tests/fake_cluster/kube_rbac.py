@@ -44,7 +44,11 @@ def find_rbac_violation(objects: Mapping[str, Object], user: str, method: str, p
             f'User "{user}" cannot {verb} resource "{plural}" in API group "{group}" in the namespace "{namespace}"'
         )
         return f'{resource} "{name}" is forbidden: {reason}'
-    if plural == "rolebindings" and method != "DELETE" and not _has_role(user_roles, body["roleRef"]["name"]):
+    if (
+        plural == "rolebindings"
+        and method not in ("DELETE", "GET")
+        and not _has_role(user_roles, body["roleRef"]["name"])
+    ):
         reason = (
             f'user "{user}" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently'
         )

@@ -24,13 +24,15 @@ POLICY = "helm.sh/hook-delete-policy"
 @dataclass(frozen=True)
 class ScriptEnd:
     """How a script ends. `reason` is that of the failed Job; with DeadlineExceeded, its pod is deleted. With
-    `is_forgotten`, the Job says nothing, and Helm takes it for a success nevertheless."""
+    `is_forgotten`, the Job says nothing, and Helm takes it for a success nevertheless. With `keeps_hooks`, Helm deletes
+    no hooks after a failure, as older versions."""
 
     exit_code: int = 0
     output: str = ""
     reason: str = "BackoffLimitExceeded"
     container_reason: str = "Error"
     is_forgotten: bool = False
+    keeps_hooks: bool = False
 
 
 def run_hooks(kube: FakeKube, release: Release, end: ScriptEnd) -> str:
@@ -53,7 +55,7 @@ def run_hooks(kube: FakeKube, release: Release, end: ScriptEnd) -> str:
             if error:
                 break
         done.append((path, hook))
-    for path, hook in done:
+    for path, hook in () if error and end.keeps_hooks else done:
         if "hook-succeeded" in hook["metadata"]["annotations"][POLICY]:
             kube.remove_object(path)
     return error

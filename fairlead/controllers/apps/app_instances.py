@@ -17,7 +17,7 @@ from fairlead.controllers.apps.script_jobs import (
     START_SECONDS,
     ScriptJob,
     build_script,
-    remove_script_objects,
+    delete_script_objects,
 )
 from fairlead.controllers.apps.status import (
     APP_RESOLVED,
@@ -374,7 +374,7 @@ class AppInstanceController:
                         "ReleaseNotRemoved", "helm has not uninstalled the release; this is retried", WARNING
                     )
                 if self._has_script(instance):
-                    await remove_script_objects(target.api(), target, instance.release_name, instance.uid)
+                    await delete_script_objects(target.api(), target, instance.release_name, instance.uid)
                 if user:
                     await remove_binding(target, instance)
         self._deployments.forget(instance.uid)

@@ -237,6 +237,8 @@ class ScriptJob:
                 return error
             pods = await self._list_pods(api)
             output = await self._read_output(api, pods[-1]) if pods else ""
+            # Not every Helm deletes them after a failure.
+            await delete_script_objects(api, self.target, self.release, self.uid, keeps_job=True)
         except RemoteApiError:
             return error
         why = _describe_end(pods[-1]) if pods else ""
@@ -288,13 +290,15 @@ def job_path(namespace: str, release: str) -> str:
     return f"/apis/batch/v1/namespaces/{url_segment(namespace)}/jobs/{url_segment(script_name(release))}"
 
 
-async def remove_script_objects(api: KubeApi, target: AppTarget, release: str, uid: str) -> None:
+async def delete_script_objects(
+    api: KubeApi, target: AppTarget, release: str, uid: str, *, keeps_job: bool = False
+) -> None:
     """Deletes what is left of the script of an instance: its Job, and what an interrupted run has left. Helm does not
     delete hooks with their release. Raises RemoteApiError."""
     namespace = _namespace_path(target.namespace)
     bindings = f"/apis/{RBAC}/v1/namespaces/{url_segment(target.namespace)}/rolebindings"
     paths = [
-        job_path(target.namespace, release),
+        *(() if keeps_job else (job_path(target.namespace, release),)),
         f"{namespace}/secrets/{url_segment(script_name(release))}",
         f"{namespace}/secrets/{url_segment(variables_name(release))}",
         f"{namespace}/serviceaccounts/{url_segment(script_name(release))}",

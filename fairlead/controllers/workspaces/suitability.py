@@ -13,6 +13,8 @@ from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.validators import parse_size
 from fairlead.core.workspaces import RUNNER_SELECTOR, engine_for_provider
 
+MACHINE_LABELS = frozenset({"kubernetes.io/arch", "kubernetes.io/os", "kubernetes.io/hostname"})
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:
@@ -76,9 +78,11 @@ def is_too_small(runner: Object, demand: Demand) -> bool:
 
 
 def runner_labels(runner: Object) -> Mapping[str, str]:
-    """What it reports, and what administrators have set, which takes precedence."""
+    """What it reports about its machine, and what administrators have set, which takes precedence. Others that a runner
+    reports do not count: it could claim to be one that an administrator has labelled."""
     reported = get_path(runner, "status.labels") or {}
-    return {**reported, **(metadata(runner).get("labels") or {})}
+    machine = {name: value for name, value in reported.items() if name in MACHINE_LABELS}
+    return {**machine, **(metadata(runner).get("labels") or {})}
 
 
 def _engines_of(runner: Object) -> Sequence[Mapping[str, Any]]:

@@ -89,6 +89,17 @@ async def test_what_a_script_needs_is_deleted_after_it_has_run(
     assert left == []
 
 
+async def test_what_helm_leaves_after_a_failure_is_deleted_but_the_job(
+    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
+) -> None:
+    helm.script_end = ScriptEnd(exit_code=3, keeps_hooks=True)
+    await create_script(server, clusterRole="view")
+    await install_script(server)
+    await wait_for_reason(server, "ScriptFailed")
+    left = [path for path in access.kube.objects if path.endswith(("/one-script", "/one-values"))]
+    assert left == [JOB]
+
+
 async def test_an_interpreter_in_the_first_line_is_used(server: RegistryFixture, helm: ReleaseHelm) -> None:
     await create_script(server, script="#!/usr/bin/env python3\nprint(1)\n")
     await install_script(server)

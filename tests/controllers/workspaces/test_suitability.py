@@ -121,7 +121,7 @@ async def test_a_runner_that_does_not_report_its_engines_may_have_any(server: Re
 
 async def test_labels_that_the_template_names_select_a_runner(server: RegistryFixture) -> None:
     await create_runner(server, "a", "devcontainer", labels={"kubernetes.io/arch": "arm64"})
-    await create_runner(server, "b", "devcontainer", labels={"kubernetes.io/arch": "amd64"})
+    await create_runner(server, "b", "devcontainer", labels={"kubernetes.io/arch": "amd64", "zone": "one"})  # claimed
     await create_template(server, "docker", runnerSelector="kubernetes.io/arch=amd64, zone=one")
     await create_workspace(server)
     await eventually(lambda: scheduled(server).get("reason") == "NoRunnerForProvider")
