@@ -140,7 +140,7 @@ def test_the_list_of_keys_marks_expired_and_disabled_ones(page: Page, sign_in: S
     assert "Disabled" in rows()["list-disabled"]
     assert "Active" in rows()["list-valid"] and "in 5" in rows()["list-valid"]  # minutes
     page.goto(f"users/{ADMIN}")
-    page.wait_for_text("list-expired expired", ".grid")
+    page.wait_for_text("list-expired expired", "main")
     page.wait_for_text("list-disabled disabled, expires in", ".grid")
 
 
@@ -172,7 +172,7 @@ def test_a_request_that_a_scope_denied_leads_to_the_question_about_the_key(
     assert request_with(server, value, "DELETE", f"{GROUP}/projects/kept-by-scope").status_code == 403
     sign_in(page, ADMIN)
     page.goto("audit?what=denied&name=kept-by-scope")
-    page.click(role("link", "projects/kept-by-scope"))
+    page.click(role("link", "project kept-by-scope"))
     page.click(role("link", "Open in May I?"))
     page.wait_for_text('May the key "scoped-bot" delete projects "kept-by-scope"?', ".answer")
     page.wait_for_text("No, denied", ".answer")
@@ -308,7 +308,7 @@ def test_the_page_of_a_user_lists_projects_and_keys(page: Page, sign_in: SignIn,
     sign_in(page, ADMIN)
     page.goto(f"users/{VIEWER}")
     page.wait_for(role("link", "laptop"))
-    page.wait_for_text("viewer", within=".grid")
+    page.wait_for_text("viewer", within="main")
     click_action(page, "Set password…")
     page.fill("New password", "short")
     page.press("Enter")

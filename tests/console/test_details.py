@@ -82,7 +82,7 @@ def test_the_health_of_deleted_clusters_is_not_requested(admin: Page, server: Co
     requests = lambda: [each for each in admin.requests if each.path.endswith("/clusters/short-lived/health")]  # noqa: E731
     admin.wait_until(requests, "its health is requested")
     server.send("DELETE", f"{GROUP}/clusters/short-lived")
-    admin.wait_gone('a[href$="/clusters/short-lived"]')
+    admin.wait_gone('.cluster-tile[href$="/clusters/short-lived"]')
     for _ in range(2):  # one of them may have begun before
         admin.clear_requests()
         is_requested = lambda: any(each.path.endswith("/health") for each in admin.requests)  # noqa: E731

@@ -228,7 +228,7 @@ def test_form_and_yaml_show_the_same_draft(signed_in: Page) -> None:
     text = signed_in.value("YAML of the object")
     assert "  displayName: Draft\n" in text
     signed_in.fill("YAML of the object", text + '  later: {"a": [1]}\n  vault:\n    path: /x\n')
-    signed_in.click(role("tab", "Edit"))
+    signed_in.click(role("tab", "Fields"))
     assert signed_in.value("Display name") == "Draft"
     signed_in.fill("Display name", "Changed")
     signed_in.click(role("tab", "YAML"))
@@ -243,7 +243,7 @@ def test_yaml_with_an_error_keeps_its_text_and_shows_the_line(signed_in: Page) -
     signed_in.click(role("tab", "YAML"))
     text = "apiVersion: management.service.sh/v1\nkind: Project\nmetadata:\n  name: a: b\n"
     signed_in.fill("YAML of the object", text)
-    signed_in.click(role("tab", "Edit"))
+    signed_in.click(role("tab", "Fields"))
     signed_in.wait_for_text("line 4", ".verdict")
     assert signed_in.value("YAML of the object") == text
     selected = "((text) => text.value.slice(text.selectionStart, text.selectionEnd))(document.activeElement)"
@@ -255,7 +255,7 @@ def test_yaml_that_only_the_server_reads_becomes_a_form(signed_in: Page) -> None
     signed_in.click(role("tab", "YAML"))
     head = "apiVersion: management.service.sh/v1\nkind: Project\nmetadata: {name: flow}\n"
     signed_in.fill("YAML of the object", head + "spec: {displayName: &name Flow, description: *name}\n")
-    signed_in.click(role("tab", "Edit"))
+    signed_in.click(role("tab", "Fields"))
     signed_in.wait_for_text("The server read this text")
     assert signed_in.value("Name") == "flow"
     assert signed_in.value("Description") == "Flow"

@@ -46,7 +46,7 @@ export const T = {
   namespace: "Namespace",
   projectMissing: "Choose a project.",
   noProjects: "There is no project in which you may create this.",
-  form: "Form",
+  form: "Fields",
   yaml: "YAML",
   yamlLabel: "YAML of the object",
   readByServer: "The server read this text. It never returns passwords: enter them again.",

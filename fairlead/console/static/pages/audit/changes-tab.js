@@ -77,12 +77,21 @@ function fieldsOf(object, event) {
   if (outcome(event)[1]) return "";
   const at = Date.parse(timeOf(event));
   const subresource = event.objectRef.subresource ?? "";
+  const manager = managerOf(event);
   const paths = (object.metadata.managedFields ?? [])
     .filter(
-      (entry) => (entry.subresource ?? "") === subresource && Math.abs(Date.parse(entry.time) - at) < SAME_REQUEST,
+      (entry) =>
+        entry.manager === manager &&
+        (entry.subresource ?? "") === subresource &&
+        Math.abs(Date.parse(entry.time) - at) < SAME_REQUEST,
     )
     .flatMap((entry) => fieldPaths(entry.fieldsV1));
   if (!paths.length) return h("span.muted", T.notRecorded);
   const more = paths.length - MAX_FIELDS;
   return paths.slice(0, MAX_FIELDS).join(", ") + (more > 0 ? T.moreFields(more) : "");
+}
+
+// The field manager of a request: the one that it names, or its client.
+function managerOf({ requestURI = "", userAgent = "" }) {
+  return new URLSearchParams(requestURI.split("?")[1]).get("fieldManager") ?? userAgent.split("/")[0];
 }
