@@ -117,7 +117,7 @@ def _run_uninstall(helm: Any, args: argparse.Namespace) -> None:
 def _print_history(helm: Any, args: argparse.Namespace) -> None:
     with _build_config(helm, args) as config:
         found = config.history(args.name)
-    sys.stdout.write(json.dumps([{"revision": each["version"], "status": each["status"]} for each in found]))
+    sys.stdout.write(json.dumps([{"revision": each["revision"], "status": each["status"]} for each in found]))
 
 
 def main(arguments: Sequence[str]) -> int:
