@@ -232,11 +232,9 @@ def _decode_error(data: bytes, error: orjson.JSONDecodeError) -> Malformed:
     return Malformed(f"invalid JSON at line {error.lineno} column {error.colno}: {error.msg}")
 
 
-# Without possessive groups, which Python 3.11 before 3.11.5 matches wrongly. A string or comment without an end matches up
-# to the end of the text, so no pattern ever goes back over what it has matched.
-_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)'
-_COMMENTS = re.compile(rf"({_STRING})|//[^\n]*|/\*[^*]*(?:\*(?!/)[^*]*)*(\*/)?", re.DOTALL)
-_TRAILING_COMMAS = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
+_STRING = r'"(?:[^"\\]++|\\.?)*+"?'
+_COMMENTS = re.compile(rf'((?:{_STRING}|[^"/]++)++)|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(\*/)?', re.DOTALL)
+_TRAILING_COMMAS = re.compile(rf'((?:{_STRING}|[^",]++|,(?!\s*[}}\]]))++)|,', re.DOTALL)
 
 
 def parse_jsonc(text: str) -> dict[str, Any]:
