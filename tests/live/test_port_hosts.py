@@ -4,6 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -111,6 +112,26 @@ def test_a_response_has_the_headers_of_the_program_alone(visit: PortVisit) -> No
     assert "audit-id" not in response.headers
     assert response.headers["origin-agent-cluster"] == "?1"
     assert visit.send("/show", "HEAD").headers["content-length"] != "0"
+
+
+def test_requests_that_are_queued_keep_their_user(visit: PortVisit) -> None:
+    """Other credentials that a request has are those of the program, also when the server is busy."""
+    headers = {"Authorization": "Bearer of-the-program"}
+
+    def send_some(_: int) -> set[int]:
+        return {visit.send("/show", headers=headers).status_code for _ in range(20)}
+
+    def list_some(_: int) -> None:
+        with visit.server.client() as admin:
+            for _ in range(60):
+                assert admin.get(f"{M}/users").status_code == 200
+
+    with ThreadPoolExecutor(20) as pool:
+        lists = [pool.submit(list_some, each) for each in range(8)]
+        found = set[int]().union(*pool.map(send_some, range(12)))
+        for each in lists:
+            each.result()
+    assert 200 in found and 401 not in found
 
 
 def test_a_redirect_to_localhost_leads_to_the_host_of_the_port(visit: PortVisit) -> None:
