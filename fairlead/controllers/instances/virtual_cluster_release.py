@@ -26,7 +26,7 @@ from fairlead.controllers.instances.remote_namespace import (
     url_segment,
 )
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, build_deployer_binding
-from fairlead.controllers.instances.status import VC_DEPLOYED
+from fairlead.controllers.instances.status import VC_DEPLOYED, VC_READY
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.objects import Object, get_path
 from fairlead.domain.typed_objects import VirtualClusterInstance
@@ -121,7 +121,7 @@ class VirtualClusterReleases:
         run: ReconcileAttempt[VirtualClusterInstance],
         release: Release,
     ) -> None:
-        """Runs helm if the cluster has not the wanted release."""
+        """Runs helm if the cluster has not the wanted release. One that is not ready may have been uninstalled."""
         instance = run.instance
 
         async def begin(attempt: Attempt) -> None:
@@ -148,7 +148,7 @@ class VirtualClusterReleases:
             report=report,
         )
         try:
-            if await self._deployments.ensure(wanted) is not None:
+            if await self._deployments.ensure(wanted, checks_always=not instance.is_true(VC_READY)) is not None:
                 run.fields["deployHash"] = release.hash
         finally:
             if wanted.attempt is not None:
