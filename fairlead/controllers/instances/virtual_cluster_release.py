@@ -26,11 +26,12 @@ from fairlead.controllers.instances.remote_namespace import (
     url_segment,
 )
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, build_deployer_binding
-from fairlead.controllers.instances.status import VC_DEPLOYED, VC_READY
+from fairlead.controllers.instances.status import VC_DEPLOYED
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.objects import Object, get_path
 from fairlead.domain.typed_objects import VirtualClusterInstance
 from fairlead.kinds.core.server_objects import is_generated_kubeconfig
+from fairlead.kinds.instances.fields import READY
 from fairlead.kinds.instances.templates import CONFINED
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, condition
@@ -148,7 +149,7 @@ class VirtualClusterReleases:
             report=report,
         )
         try:
-            if await self._deployments.ensure(wanted, checks_always=not instance.is_true(VC_READY)) is not None:
+            if await self._deployments.ensure(wanted, checks_always=not instance.is_true(READY)) is not None:
                 run.fields["deployHash"] = release.hash
         finally:
             if wanted.attempt is not None:
