@@ -41,7 +41,7 @@ def plan(configuration: dict[str, Any], *permissions: str, **options: str) -> tu
     return made, read(configuration, *permissions, options=parsed)
 
 
-LONG_VALUES = {
+LONG_VALUES: dict[str, dict[str, Any]] = {
     "variables without an end": {"remoteEnv": {"A": "${a:" * 240_000}},
     "variables of the container without an end": {"remoteEnv": {"A": "${containerEnv:a:" * 60_000}},
     "commands with variables without an end": {"onCreateCommand": "${containerEnv:a:" * 60_000},
