@@ -20,6 +20,7 @@ from tests.runner.harness.tasks import RecordedTask
 
 UID = "9b11c000-0000-4000-8000-{:012d}"
 MIN_SHARE = 0.8
+WORK_FOLDER, BASENAME = "/workspaces/demo", "${localWorkspaceFolderBasename}"
 METADATA: dict[str, dict[str, Any]] = {
     "docker-in-docker": {
         "privileged": True,
@@ -80,6 +81,8 @@ async def test_a_public_configuration(public: Public, name: str) -> None:
     files = {".devcontainer/devcontainer.json": text}
     if wanted.dockerfile:
         files[".devcontainer/Dockerfile"] = public.fill(wanted.dockerfile)
+    if wanted.compose:
+        files[".devcontainer/compose.yaml"] = public.fill(wanted.compose)
     spec = WorkspaceSpec(uid, "project", "demo", "ada", GitSource(public.containers.commit(uid, files)))
     engine = public.containers.engine(feature_sources=(public.namespace,))
     task = RecordedTask()
@@ -101,7 +104,9 @@ async def check_running(public: Public, wanted: PublicConfiguration, engine: Any
     """Sessions are where the repository wants them, with the sources and the features."""
     found = await run_inside(engine, uid, "pwd; ls -a .devcontainer; ls /installed 2>/dev/null; true")
     lines = found.output.split()
-    assert lines[0] == wanted.properties.get("workspaceFolder", "/workspaces/demo")
+    assert lines[0] == wanted.properties.get("workspaceFolder", WORK_FOLDER).replace(BASENAME, "demo")
     assert "devcontainer.json" in lines
     names = [each.rpartition("/")[2].partition(":")[0] for each in wanted.properties.get("features", {})]
     assert [each for each in names if each not in lines] == []
+    running = public.containers.podman(uid, "ps", "--format={{.Names}}").split()
+    assert sorted(running) == sorted(["workspace", *(f"service-{each}" for each in wanted.services)])
