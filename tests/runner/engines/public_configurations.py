@@ -116,7 +116,7 @@ TABLE: Mapping[str, PublicConfiguration] = {
     ),
     "Java, keys of the user": PublicConfiguration(
         WARNS,
-        "only volumes and tmpfs can be mounted",
+        "files of the machine cannot",
         {"image": IMAGE, "mounts": ["source=${localEnv:HOME}${localEnv:USERPROFILE}/.m2,target=/root/.m2,type=bind"]},
     ),
     "C#": PublicConfiguration(

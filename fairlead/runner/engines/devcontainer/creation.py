@@ -24,6 +24,7 @@ from fairlead.runner.engines.contract import (
     TaskContext,
     WorkspaceSpec,
 )
+from fairlead.runner.engines.devcontainer.adaptation import MAX_WARNINGS
 from fairlead.runner.engines.devcontainer.build_keys import read_key, receive_key
 from fairlead.runner.engines.devcontainer.configuration import (
     Configuration,
@@ -81,7 +82,6 @@ WRITING = (
     Reason.COMMAND_FAILED,
 )
 """What may fail because the disk is full, also if no message says so."""
-MAX_WARNINGS = 100
 PIECE_BYTES = 4096
 """Of the log, which are passed on at a time."""
 FILL_PRIVATE = """

@@ -38,7 +38,7 @@ def merge_services(below: Service, above: Service) -> Service:
         if isinstance(earlier, dict) and isinstance(value, dict):
             merged[key] = merge_services(earlier, value)
         elif isinstance(earlier, list) and isinstance(value, list) and key not in REPLACED:
-            merged[key] = [*earlier, *(each for each in value if each not in earlier)]
+            merged[key] = [*earlier, *value]
         else:
             merged[key] = value
     return merged

@@ -8,7 +8,7 @@ import hashlib
 import json
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,8 +105,8 @@ def render_compose(configuration: Mapping[str, Any], compose: Compose, folder: s
     }
     properties = _describe_main(rendering, name, main, configuration, folder)
     properties["forwardPorts"] = [
-        *(configuration.get("forwardPorts") or ()),
-        *_list_ports(rendering, chosen, configuration.get("forwardPorts") or ()),
+        *_read_list(configuration.get("forwardPorts")),
+        *_list_ports(rendering, chosen, frozenset(map(str, _read_list(configuration.get("forwardPorts"))))),
     ]
     return Composed(properties, plan, tuple(dict.fromkeys(rendering.warnings)))
 
@@ -213,8 +213,8 @@ def _describe_service(rendering: _Rendering, name: str, service: Service) -> dic
     properties: dict[str, Any] = {
         "containerEnv": {key: text for key, text in environment.items() if text is not None},
         "mounts": list(_list_mounts(rendering, name, service)),
-        "capAdd": service.get("cap_add", []),
-        "securityOpt": service.get("security_opt", []),
+        "capAdd": list(dict.fromkeys(service.get("cap_add", ()))),
+        "securityOpt": list(dict.fromkeys(service.get("security_opt", ()))),
         "privileged": is_on(service.get("privileged")),
         "init": is_on(service.get("init")),
         "runArgs": list(_list_run_arguments(service)),
@@ -261,7 +261,7 @@ def _list_run_arguments(service: Service) -> Iterator[str]:
         yield f"--ulimit={name}={':'.join(str(each) for each in numbers)}"
 
 
-def _list_ports(rendering: _Rendering, chosen: Mapping[str, Service], known: Sequence[Any]) -> list[int]:
+def _list_ports(rendering: _Rendering, chosen: Mapping[str, Service], known: Set[str]) -> list[int]:
     """The ports that services open on the machine in Compose: here they are offered as ports of the workspace."""
     found: dict[int, None] = {}
     for name, service in chosen.items():
@@ -273,7 +273,7 @@ def _list_ports(rendering: _Rendering, chosen: Mapping[str, Service], known: Seq
                 continue
             if outer not in (None, inner):
                 rendering.warnings.append(f"service {name}: port {outer} of the machine is not opened; use {inner}")
-            if inner not in known:
+            if str(inner) not in known:
                 found[inner] = None
     return list(found)[:MAX_PORTS]
 
