@@ -14,7 +14,7 @@ from typing import Protocol
 from fairlead.links.connection import Link
 from fairlead.links.contract import Stream
 from fairlead.links.limits import LinkLimits
-from fairlead.links.requests import OpenRequest, Refused
+from fairlead.links.requests import OpenRequest, Refused, ResponseHead
 from fairlead.links.streams import Data, Eof, Exit, StreamReset
 
 
@@ -42,6 +42,8 @@ async def _pump(source: Stream, sink: Stream) -> None:
     """Returns after an exit code, or at the end of the source."""
     while (message := await source.receive()) is not None:
         match message:
+            case ResponseHead():
+                await sink.send_head(message)
             case Data(channel, content):
                 await sink.send(channel, content)
             case Eof(channel):
