@@ -1,5 +1,6 @@
 """What one end asks of the other when it opens a stream, and how the other end refuses."""
 
+from enum import IntEnum
 from typing import Any
 
 import msgspec
@@ -31,6 +32,17 @@ class ResponseHead(msgspec.Struct, frozen=True, omit_defaults=True, rename="came
 
     status: int
     headers: HeaderPairs = ()
+
+
+class HttpExit(IntEnum):
+    """Exit codes of HTTP streams: whether the response is complete, or what is wrong with the API server."""
+
+    COMPLETE = 0
+    UNREACHABLE = 1
+    TIMED_OUT = 2
+    NOT_TRUSTED = 3
+    INVALID = 4
+    BUSY = 5
 
 
 class OpenRequest(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

@@ -17,8 +17,6 @@ class ResetCode(IntEnum):
     STALLED = 3
     PROTOCOL = 4
     INTERNAL = 5
-    UPSTREAM_FAILED = 7
-    """The API server of the cluster gave no response, or not all of it. The reason is a word, see `UpstreamError`."""
     LINK_LOST = 6
     """Never sent: the link has ended, and all its streams with it."""
 
