@@ -81,6 +81,7 @@ PARTS = {
     "runner/engines": Part.MORE,
     "runner/engines/inside": Part.TEST,
     "runner/engines/test_cleanup.py": Part.TEST,
+    "runner/engines/test_compose.py": Part.TEST,
     "runner/engines/test_detached.py": Part.TEST,
     "runner/engines/test_diagnosis.py": Part.TEST,
     "runner/engines/test_network.py": Part.TEST,
