@@ -363,8 +363,9 @@ class Page:
         return int(self.send("Runtime.getHeapUsage")["usedSize"])
 
     def screenshot(self, file: Path | str, full: bool = False) -> None:
-        """Saves a PNG of what is visible, or of the whole page."""
-        picture = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=full)["data"]
+        """Saves a PNG or WebP, as the file ends, of what is visible, or of the whole page."""
+        kind = {"format": "webp", "quality": 70} if Path(file).suffix == ".webp" else {"format": "png"}
+        picture = self.send("Page.captureScreenshot", captureBeyondViewport=full, **kind)["data"]
         Path(file).write_bytes(base64.b64decode(picture))
 
     # --- what happened

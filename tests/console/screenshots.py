@@ -1,11 +1,10 @@
-"""Draws the console with the demo: `make screenshots`. By chromium and cwebp.
+"""Draws the console with the demo: `make screenshots`.
 
 python -m tests.console.screenshots docs FOLDER     the pictures of docs/console.md
 python -m tests.console.screenshots all FOLDER      every page at four widths in both themes, to be looked at
 """
 
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -54,11 +53,7 @@ def draw_docs(page: Page, folder: Path) -> None:
 def draw_themes(page: Page, path: str, stem: Path) -> None:
     for theme in THEMES:
         page.set_theme(theme)
-        picture = stem.with_name(f"{stem.name}-{theme}.png")
-        draw(page, path, picture)
-        webp = picture.with_suffix(".webp")
-        subprocess.run(["cwebp", "-quiet", "-q", "70", str(picture), "-o", str(webp)], check=True)
-        picture.unlink()
+        draw(page, path, stem.with_name(f"{stem.name}-{theme}.webp"))
 
 
 def draw_everything(page: Page, folder: Path) -> None:
