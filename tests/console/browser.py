@@ -41,7 +41,7 @@ NAVIGATION_ERRORS = ("Cannot find context", "context was destroyed", "Could not 
 """The document of a request to the browser is not there any more."""
 WAIT_SECONDS = 30.0
 POLL_SECONDS = 0.03
-SETTLING_SECONDS = 5.0
+SETTLING_SECONDS = 20.0
 """How long a page may take until an element that is there can be clicked on."""
 DEFAULT_SIZE = (1280, 800)
 REPLACE_RICH_TEXT = """function (text) {
