@@ -91,6 +91,7 @@ PARTS = {
     "runner/engines/test_private_names.py": Part.TEST,
     "runner/engines/test_programs.py": Part.TEST,
     "runner/engines/test_scans.py": Part.TEST,
+    "runner/engines/test_session_variables.py": Part.TEST,
     "runner/engines/test_shared_images.py": Part.TEST,
     "server": Part.PACKAGES,
     "server/audit/test_several_writers.py": Part.MORE,
