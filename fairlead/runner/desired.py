@@ -124,6 +124,7 @@ def build_spec(
         commit_name=credentials.commit_name,
         commit_email=credentials.commit_email,
         git_path_hosts=credentials.git_path_hosts,
+        registries=credentials.registries,
         limits=read_limits(provider),
         permissions=read_permissions(provider),
         options=_without(own_options, secret_options),

@@ -70,6 +70,15 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class RegistryCredentials:
+    """With which images of a registry are pulled, or those below a path of it."""
+
+    place: str
+    user: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class WorkspaceSpec:
     """What should run. Everything but `source` and `uid` may change between two calls of `up`."""
 
@@ -93,6 +102,8 @@ class WorkspaceSpec:
     commit_email: str = ""
     git_path_hosts: Sequence[str] = ()
     """Hosts for which git has to name the repository when it asks for credentials."""
+    registries: Sequence[RegistryCredentials] = field(default=(), repr=False)
+    """They are not to be stored, and not for the workspace."""
     limits: Limits = Limits()
     permissions: frozenset[str] = frozenset()
     """What the template allows beyond the default, for example `privileged` or `mounts`. The runner has checked that

@@ -41,6 +41,12 @@ from fairlead.subresources.workspaces.git_secrets import (
     find_identity,
     parse_repository,
 )
+from fairlead.subresources.workspaces.registry_secrets import (
+    MAX_REGISTRIES,
+    PASSWORD_KEY,
+    USER_KEY,
+    list_registry_secrets,
+)
 
 VALUE_FIELDS = {"provider.options": "providerOptions", "workspaceEnv": "workspaceEnv"}
 """Maps of a template whose values may be secret, and the fields of the response."""
@@ -86,6 +92,7 @@ class CredentialsHandler:
             self._resolve_values(workspace, owner, found)
         secrets = GitSecrets.collect(self._registry.view, self._group, workspace, is_session=is_session)
         git = self._read_git_credentials(secrets, repository, owner, found)
+        registries = {} if is_session else self._read_registries(workspace, owner, found)
         if used := sorted(name for name, data in found.secrets.items() if data is not None):
             self._note(request, SECRETS_ANNOTATION, ", ".join(used))
         described = {} if is_session else self._describe_git(workspace, secrets)
@@ -96,6 +103,7 @@ class CredentialsHandler:
             **found.values,
             "gitCredentials": git,
             **described,
+            **registries,
             "errors": [{"message": each} for each in found.errors],
         }
 
@@ -226,6 +234,24 @@ class CredentialsHandler:
             if keys[REQUIRED_GIT_KEYS[repository.protocol]] in fields:
                 return fields
         return {}
+
+    def _read_registries(self, workspace: Object, owner: User | None, found: _Found) -> Object:
+        """User and password for each registry of which the owner of the workspace may use a secret."""
+        namespace = str(metadata(workspace)["namespace"])
+        read: dict[str, Object] = {}
+        for secret in list_registry_secrets(
+            self._registry.view, self._group, namespace, get_path(workspace, "spec.owner")
+        ):
+            if secret.place in read or len(read) == MAX_REGISTRIES:
+                continue
+            values = [
+                self._read_key(PROJECT_SECRETS, namespace, secret.name, key, owner, found)
+                for key in (USER_KEY, PASSWORD_KEY)
+            ]
+            user, password = (each if isinstance(each, str) else "" for each in values)
+            if password:
+                read[secret.place] = {"registry": secret.place, "username": user, "password": password}
+        return {"registryCredentials": list(read.values())} if read else {}
 
     def _describe_git(self, workspace: Object, secrets: GitSecrets) -> Object:
         """What `git` in the workspace needs to know beforehand: as whom it commits, and for which hosts it has to name

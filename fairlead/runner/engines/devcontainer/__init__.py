@@ -19,6 +19,7 @@ recovery.py          the container that stands in for one that cannot be built
 shared_images.py     archives of images that workspaces of one repository share
 build_keys.py        which image of a workspace may become such an archive
 pulled_images.py     images of registries, which all workspaces share
+private_images.py    images for which the project has credentials, of one workspace alone
 detached.py          the CLI in its own session, which outlives the runner
 leader.py            the program that runs it, and takes what it prints
 observation.py       state and usage of a workspace

@@ -43,10 +43,23 @@ from fairlead.runner.engines.devcontainer.former import copy_former_volumes, fin
 from fairlead.runner.engines.devcontainer.git_config import build_git_config
 from fairlead.runner.engines.devcontainer.grant import Grant
 from fairlead.runner.engines.devcontainer.isolation.disk import describe_full_disk, read_usage, says_disk_is_full
-from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT, Bind, Holder, find_holder, save_holder
+from fairlead.runner.engines.devcontainer.isolation.holder import (
+    ENVIRONMENT,
+    Bind,
+    Holder,
+    ImageStore,
+    find_holder,
+    save_holder,
+)
 from fairlead.runner.engines.devcontainer.isolation.workspace_holder import BLOCKING_OUTPUT, HolderFactory, resolve_cli
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json, write_file, write_json
 from fairlead.runner.engines.devcontainer.preparation import build_grant, check_free_disk, encode_spec, prepare
+from fairlead.runner.engines.devcontainer.private_images import (
+    list_missing,
+    private_store,
+    pull_private,
+    select_private,
+)
 from fairlead.runner.engines.devcontainer.programs import last_line, parse_large_object, parse_object
 from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
 from fairlead.runner.engines.devcontainer.recovery import start_recovery
@@ -280,16 +293,27 @@ class Creation:
 
     async def _prepare(self) -> HolderFactory:
         network = await prepare(self.settings, self.folder, self.grant)
-        return HolderFactory(self.settings, self.folder, self.grant, network, self.pulled.store())
+        return HolderFactory(self.settings, self.folder, self.grant, network, self._list_stores())
+
+    def _list_stores(self) -> list[ImageStore]:
+        return [*self.pulled.store(), *private_store(self.folder, self.grant)]
 
     async def _pull_images(self, factory: HolderFactory, holder: Holder, configuration: Configuration) -> Holder:
-        """Pulls what the workspace begins with, once for all. The first time, the store appears with a new holder."""
+        """Pulls what the workspace begins with, once for all, or with credentials for it alone. The first time, a store
+        appears with a new holder."""
         had_store = bool(self.pulled.store())
-        images = await self.pulled.ensure(await list_base_images(holder, configuration))
+        wanted = await list_base_images(holder, configuration)
+        private = select_private(wanted, self.spec.registries)
+        public = [each for each in wanted if each not in private]
+        images = await self.pulled.ensure(public, is_fresh=self.grant.pulls_always)
         await asyncio.to_thread(write_json, self.folder.images, images)
-        if had_store or not images:
+        missing = list_missing(self.folder, private, self.grant)
+        if missing:
+            await holder.kill()
+            await pull_private(factory, missing)
+        elif had_store or not images:
             return holder
-        holder = await self._start_holder(replace(factory, pulled=self.pulled.store()))
+        holder = await self._start_holder(replace(factory, pulled=self._list_stores()))
         await self._write_secrets(holder)
         return holder
 

@@ -192,6 +192,8 @@ def _describe_settings(settings: Settings) -> Iterator[Finding]:
     yield Finding("features", detail=f"from {features}" if features else "only with the permission of a template")
     if settings.feature_pins:
         yield Finding("pinned features", detail=", ".join(name for name, _ in settings.feature_pins))
+    if settings.registry_mirrors:
+        yield Finding("mirrors", detail=", ".join(f"{name} at {place}" for name, place in settings.registry_mirrors))
     yield Finding("refused networks", detail=", ".join(settings.refused_networks) or "none")
 
 

@@ -329,7 +329,12 @@ def _use_former_spec(folder: WorkspaceFolder, spec: WorkspaceSpec) -> WorkspaceS
     fields = read_json(folder.spec)
     if fields is None:
         return spec
-    return replace(decode_spec(fields), secrets=spec.secrets, secret_options=spec.secret_options)
+    return replace(
+        decode_spec(fields),
+        secrets=spec.secrets,
+        secret_options=spec.secret_options,
+        registries=spec.registries,
+    )
 
 
 def list_box(folder: WorkspaceFolder, container: Container | None = None) -> ListPids:

@@ -66,6 +66,8 @@ class Grant:
     feature_sources: tuple[str, ...] = ()
     feature_pins: Mapping[str, str] = field(default_factory=dict)
     """The digest of each feature that the operator has pinned, by its name without a version."""
+    pulls_always: bool = False
+    """Whether images are pulled again that are there."""
     repository: str = ""
     """Where the sources come from, as a digest: workspaces with the same one share images. Empty: it shares none."""
 

@@ -24,11 +24,15 @@ from fairlead.runner.engines.devcontainer.isolation.disk import MIN_DISK_BYTES, 
 from fairlead.runner.engines.devcontainer.isolation.firewall import ensure_firewall, protect_network
 from fairlead.runner.engines.devcontainer.isolation.network import ensure_network
 from fairlead.runner.engines.devcontainer.isolation.ranges import claim_number
+from fairlead.runner.engines.devcontainer.isolation.workspace_holder import OWN_IMAGES, OWN_IMAGES_WORK
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 STORAGE_OPTION = "storage"
 """The option of a template with the size of the disk."""
+PULL_POLICY_OPTION = "imagePullPolicy"
+"""The option of a template that says whether an image is pulled again that is there, for each new container."""
+ALWAYS, IF_NOT_PRESENT = "Always", "IfNotPresent"
 SOURCES: dict[str, type[Source]] = {"git": GitSource, "folder": FolderSource, "image": ImageSource}
 
 
@@ -68,6 +72,7 @@ def build_grant(settings: Settings, spec: WorkspaceSpec, folder: WorkspaceFolder
         disk_bytes=choose_disk_bytes(spec, settings),
         feature_sources=settings.feature_sources,
         feature_pins=dict(settings.feature_pins),
+        pulls_always=choose_pull_policy(spec) == ALWAYS,
         repository=describe_repository(spec),
     )
 
@@ -104,6 +109,17 @@ def choose_disk_bytes(spec: WorkspaceSpec, settings: Settings) -> int:
     return min(size, settings.workspace_disk_bytes)
 
 
+def choose_pull_policy(spec: WorkspaceSpec) -> str:
+    policy = spec.options.get(PULL_POLICY_OPTION) or IF_NOT_PRESENT
+    if policy not in (ALWAYS, IF_NOT_PRESENT):
+        raise EngineError(
+            Reason.CONFIGURATION_INVALID,
+            f"the option {PULL_POLICY_OPTION} of the template's provider is {policy!r}; this engine knows {ALWAYS} and "
+            f"{IF_NOT_PRESENT}",
+        )
+    return policy
+
+
 def project_name(name: str) -> str:
     """The last part of the work folder's path inside: the name of the workspace, as far as it is harmless in a path."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "workspace"
@@ -128,7 +144,8 @@ async def prepare_disk(folder: WorkspaceFolder, grant: Grant) -> None:
 def prepare_folders(folder: WorkspaceFolder, grant: Grant) -> None:
     """Only the folders themselves: what is below them belongs to the workspace."""
     folder.work.mkdir(mode=0o700, exist_ok=True)
-    for path in (folder.work / grant.project, folder.store, folder.var, folder.private):
+    own_images = (folder.root / OWN_IMAGES, folder.root / OWN_IMAGES_WORK)
+    for path in (folder.work / grant.project, folder.store, folder.var, folder.private, *own_images):
         path.mkdir(mode=0o755 if path.parent == folder.work else 0o700, exist_ok=True)
         if path.lstat().st_uid == os.geteuid():  # new, or created by a runner that was killed just then
             os.chown(path, grant.first_uid, grant.first_uid, follow_symlinks=False)
@@ -145,7 +162,7 @@ async def prepare(settings: Settings, folder: WorkspaceFolder, grant: Grant) -> 
 
 def encode_spec(spec: WorkspaceSpec) -> dict[str, Any]:
     """Everything but the secrets."""
-    fields = asdict(replace(spec, secrets={}, secret_options={}))
+    fields = asdict(replace(spec, secrets={}, secret_options={}, registries=()))
     fields["source"] = {"kind": type(spec.source).__name__.removesuffix("Source").lower(), **asdict(spec.source)}
     return {**fields, "permissions": sorted(spec.permissions), "recreate": False, "reset": False}
 
