@@ -38,6 +38,7 @@ SIZE_OPTIONS = frozenset({"memory", "cpus", "processes", "storage", "ephemeralSt
 OPTIONS_WITHOUT_TRUST = SIZE_OPTIONS | {
     "image",
     "dotfiles",
+    "home",
     "user",
     "userNamespace",
     "secretVariables",

@@ -123,6 +123,7 @@ def build_spec(
         secrets={**_without(credentials.environment, requested), **credentials.git},
         commit_name=credentials.commit_name,
         commit_email=credentials.commit_email,
+        dotfiles=credentials.dotfiles,
         git_path_hosts=credentials.git_path_hosts,
         limits=read_limits(provider),
         permissions=read_permissions(provider),
@@ -133,6 +134,7 @@ def build_spec(
         keeps_container=not record.is_template_requested,
         recreate=bool(options.get("recreate")) or record.is_for_other_owner,
         reset=bool(options.get("reset")),
+        discards_home=record.is_for_other_owner,
     )
 
 
