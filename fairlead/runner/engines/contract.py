@@ -114,6 +114,9 @@ class WorkspaceSpec:
     """Replace the container, and keep the work folder."""
     reset: bool = False
     """Replace the container and the work folder: fetch the source again."""
+    is_prebuild: bool = False
+    """Build the image for other workspaces of the repository, and leave nothing else behind. It has no secrets but
+    those of the clone."""
     discards_home: bool = False
     """What is kept of the home folder is of an earlier owner, and not for this one."""
     installation: str = ""

@@ -368,6 +368,7 @@ class Creation:
             *("--update-remote-user-uid-default", "never", "--buildkit", "never", "--gpu-availability", gpus),
             *("--skip-post-attach", "--omit-config-remote-env-from-metadata"),
             *("--secrets-file", "/run/secrets.json"),
+            *(("--skip-post-create",) if self.spec.is_prebuild else ()),
             *dotfiles_options(spec, self.settings),
         ]
         environment = {**ENVIRONMENT, "NODE_OPTIONS": f"--require={BLOCKING_OUTPUT}"}
@@ -438,6 +439,8 @@ class Creation:
 
     async def _recover(self) -> bool:
         """Whether a container with the sources runs now."""
+        if self.spec.is_prebuild:
+            return False
         try:
             async with asyncio.timeout(self.deadlines.start):
                 return await self._start_recovery()
