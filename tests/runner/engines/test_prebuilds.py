@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.runner.engines.contract import ContainerState, EngineError, GitSource, Reason, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.layout import SHARED_IMAGES
-from tests.runner.harness.podman import IMAGE, Containers, list_leftovers
+from tests.runner.harness.podman import IMAGE, Containers, list_groups
 from tests.runner.harness.tasks import RecordedTask
 
 PREBUILD, WORKSPACE = "9eb02222-0000-4000-8000-000000000001", "9eb02222-0000-4000-8000-000000000002"
@@ -37,7 +37,7 @@ async def test_a_prebuild_leaves_an_image_with_which_workspaces_start_and_says_w
     assert "none was kept before" in first.text
     assert (await engine.status(PREBUILD)).state is ContainerState.NOT_FOUND
     assert not (engine.settings.state_folder / "workspaces" / PREBUILD).exists()
-    assert list_leftovers(PREBUILD, engine.settings.first_uid) == []
+    assert list_groups(PREBUILD) == []
     assert len(list((engine.settings.state_folder / SHARED_IMAGES).glob("*/*.tar"))) == 1
 
     workspace, task = replace(spec, uid=WORKSPACE, owner="ada", is_prebuild=False), RecordedTask("task-2")
