@@ -204,6 +204,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "user disable": ("fairlead user disable ada",),
     "user enable": ("fairlead user enable ada",),
     "user passwd": ("fairlead user passwd", "fairlead user passwd ada"),
+    "user dotfiles": ("fairlead user dotfiles https://example.com/ada/dotfiles.git", "fairlead user dotfiles --remove"),
     "team create": ("fairlead team create ops --member ada",),
     "team list": ("fairlead team list",),
     "team show": ("fairlead team show ops",),

@@ -166,6 +166,7 @@ class _Credentials(_Answer):
     workspace_env: dict[str, str] | None = None
     git_credentials: _GitCredentials | None = None
     git_identity: _GitIdentity | None = None
+    dotfiles: str | None = None
     git_path_hosts: list[str] | None = None
     registry_credentials: list[_RegistryCredentials] | None = None
     errors: list[_Problem] | None = None

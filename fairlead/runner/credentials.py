@@ -48,6 +48,8 @@ class Credentials:
     commit_name: str = ""
     """Name and address of the owner, which are no secrets."""
     commit_email: str = ""
+    dotfiles: str = ""
+    """The URL of the owner's repository with dotfiles."""
     git_path_hosts: tuple[str, ...] = ()
     """Hosts of which some credentials are only for repositories below a path."""
 
@@ -105,6 +107,7 @@ def _read_response(response: Object, running: RunningTask) -> Credentials:
         git={name: git[field] for field, name in GIT_FIELDS.items() if git.get(field)},
         commit_name=identity.get("name") or "",
         commit_email=identity.get("email") or "",
+        dotfiles=response.get("dotfiles") or "",
         git_path_hosts=tuple(response.get("gitPathHosts") or ()),
         registries=tuple(_read_registries(response)),
     )

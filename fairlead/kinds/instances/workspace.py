@@ -210,6 +210,7 @@ CREDENTIALS = replace(
                 name=string("Name of the owner."),
                 email=string("Email address of the owner."),
             ),
+            "dotfiles": string("URL of the owner's repository with dotfiles."),
             "gitPathHosts": array(
                 string(),
                 "Hosts of which some credentials are only for repositories below a path.",

@@ -127,6 +127,7 @@ async def test_references_to_secrets_are_resolved(credentials: CredentialsFixtur
         "workspaceEnv": {"TOKEN": "variable\n"},
         "gitCredentials": {},
         "gitIdentity": {},
+        "dotfiles": "",
         "gitPathHosts": [],
         "errors": [],
     }
@@ -343,6 +344,24 @@ async def test_an_owner_without_an_address_has_no_identity_for_commits(
     await credentials.api.create("User", "ada", spec={"displayName": "Ada"})
     await credentials.create_workspace({}, owner=owner)
     assert (await credentials.read())["gitIdentity"] == {}
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        ('{"dotfiles": "https://example.com/dot.git"}', "https://example.com/dot.git"),
+        ('{"dotfiles": ["x"]}', ""),
+        ('{"dotfiles": "' + "x" * 2049 + '"}', ""),
+        ("[]", ""),
+        ("{", ""),
+    ],
+)
+async def test_the_dotfiles_are_those_of_the_profile_of_the_owner(
+    credentials: CredentialsFixture, stored: str, expected: str
+) -> None:
+    await credentials.api.create("User", "ada", metadata={"annotations": {"service.sh/profile": stored}}, spec={})
+    await credentials.create_workspace({})
+    assert (await credentials.read())["dotfiles"] == expected
 
 
 async def test_bytes_that_are_not_text_are_an_error(credentials: CredentialsFixture) -> None:

@@ -33,6 +33,9 @@ STORAGE_OPTION = "storage"
 PULL_POLICY_OPTION = "imagePullPolicy"
 """The option of a template that says whether an image is pulled again that is there, for each new container."""
 ALWAYS, IF_NOT_PRESENT = "Always", "IfNotPresent"
+HOME_OPTION = "home"
+"""The option of a template that says what becomes of the home folder when the container is replaced."""
+KEEP, REPLACE = "keep", "replace"
 SOURCES: dict[str, type[Source]] = {"git": GitSource, "folder": FolderSource, "image": ImageSource}
 
 
@@ -73,8 +76,19 @@ def build_grant(settings: Settings, spec: WorkspaceSpec, folder: WorkspaceFolder
         feature_sources=settings.feature_sources,
         feature_pins=dict(settings.feature_pins),
         pulls_always=choose_pull_policy(spec) == ALWAYS,
+        keeps_home=read_home_option(spec),
         repository=describe_repository(spec),
     )
+
+
+def read_home_option(spec: WorkspaceSpec) -> bool:
+    wanted = spec.options.get(HOME_OPTION) or REPLACE
+    if wanted not in (KEEP, REPLACE):
+        raise EngineError(
+            Reason.CONFIGURATION_INVALID,
+            f"the option {HOME_OPTION} of the template's provider is {wanted!r}; it must be {KEEP} or {REPLACE}",
+        )
+    return wanted == KEEP
 
 
 def describe_repository(spec: WorkspaceSpec) -> str:
@@ -164,7 +178,8 @@ def encode_spec(spec: WorkspaceSpec) -> dict[str, Any]:
     """Everything but the secrets."""
     fields = asdict(replace(spec, secrets={}, secret_options={}, registries=()))
     fields["source"] = {"kind": type(spec.source).__name__.removesuffix("Source").lower(), **asdict(spec.source)}
-    return {**fields, "permissions": sorted(spec.permissions), "recreate": False, "reset": False}
+    once = {"recreate": False, "reset": False, "discards_home": False}
+    return {**fields, "permissions": sorted(spec.permissions), **once}
 
 
 def decode_spec(fields: dict[str, Any]) -> WorkspaceSpec:
