@@ -83,11 +83,17 @@ def build_handler(
 def _build_host_pipeline(services: Services, stages: Stages, hosts: HostPipeline) -> Handler:
     """Without the audit log: how a user came to send such requests was audited before, and paths are not the server's
     to record. Without the custom headers of the Config: other origins have headers of their own."""
+
+    def reauthenticate(call: Call) -> None:
+        call.user = None
+        hosts.authenticate(call)
+
     chosen = replace(
         stages,
         audit=None,
         route=hosts.route,
         authenticate=hosts.authenticate,
+        flow=stages.flow.with_authentication(reauthenticate),
         authorize=hosts.authorize,
         serve_public={},
         add_headers=_add_nothing,

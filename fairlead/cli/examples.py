@@ -51,6 +51,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "cluster add": (
         "fairlead cluster add berlin --kube-context berlin-admin",
         "fairlead cluster add berlin --kubeconfig berlin.kubeconfig --no-wait",
+        "fairlead cluster add berlin --agent | kubectl --context berlin-admin apply -f -",
     ),
     "cluster role": ("fairlead cluster role spaces | kubectl apply -f -",),
     "cluster list": ("fairlead cluster list", "fairlead cluster list --watch"),

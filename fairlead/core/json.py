@@ -232,23 +232,26 @@ def _decode_error(data: bytes, error: orjson.JSONDecodeError) -> Malformed:
     return Malformed(f"invalid JSON at line {error.lineno} column {error.colno}: {error.msg}")
 
 
-_STRING = r'"(?:[^"\\]++|\\.?)*+"?'
-_COMMENTS = re.compile(rf'((?:{_STRING}|[^"/]++)++)|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(\*/)?', re.DOTALL)
-_TRAILING_COMMAS = re.compile(rf'((?:{_STRING}|[^",]++|,(?!\s*[}}\]]))++)|,', re.DOTALL)
+# Each of these also matches what has no end, so none of them backtracks. Without possessive repeats: with these, Python
+# 3.11.2, which Debian 12 has, finds other groups and ignores lookaheads.
+_STRING = r'"(?:[^"\\]+|\\.?)*"?'
+_COMMENTS = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_TRAILING_COMMAS = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)
 
 
 def parse_jsonc(text: str) -> dict[str, Any]:
     """The object that the text contains. Raises Malformed."""
     without_comments = _COMMENTS.sub(_replace_comment, text)
-    value = decode(_TRAILING_COMMAS.sub(lambda match: match[1] or "", without_comments).encode())
+    without_commas = _TRAILING_COMMAS.sub(lambda match: "" if match[0] == "," else match[0], without_comments)
+    value = decode(without_commas.encode())
     if not isinstance(value, dict):
         raise Malformed("it is not an object")
     return value
 
 
 def _replace_comment(match: re.Match[str]) -> str:
-    if match[1]:
-        return match[1]
-    if match[0].startswith("/*") and not match[2]:
+    if match[0].startswith('"'):
+        return match[0]
+    if match[0].startswith("/*") and not match[0].endswith("*/", len("/*")):
         raise Malformed("a comment that begins with /* has no end")
     return " "

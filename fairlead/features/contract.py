@@ -12,7 +12,7 @@ from fairlead.admission import Phase, Rule
 from fairlead.controllers.helm.deploy import ReleaseRunner
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.runtime.loop import Controller
-from fairlead.core.call import Handler
+from fairlead.core.call import Call, Handler
 from fairlead.core.objects import metadata
 from fairlead.features.auth import Auth
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
@@ -37,6 +37,7 @@ from fairlead.signin.oauth import GrantHandler
 from fairlead.signin.passwords import PasswordHasher
 from fairlead.signin.sso.endpoints import SignOnHandlers
 from fairlead.storage.contract import Store
+from fairlead.subresources.agents.hub import AgentHub
 from fairlead.subresources.workspaces.hub import RunnerHub
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.clusters import UpstreamRegistry
@@ -69,6 +70,8 @@ class Services:
     """Which addresses the server may connect to for its users."""
     hub: RunnerHub
     """Connections of runners."""
+    agents: AgentHub
+    """Connections of agents of clusters."""
 
     logins: LoginSessions
     throttle: Throttle
@@ -115,11 +118,12 @@ def no_controllers(leader: LeaderServices) -> Sequence[Controller]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPipeline:
-    """Serves all requests to some host names, instead of the API. `covers` gets the Host header."""
+    """Serves all requests to some host names, instead of the API. `covers` gets the Host header. `authenticate` sets
+    the user, if there is one, and is repeated after a request was queued."""
 
     covers: Callable[[str], bool]
     route: Before
-    authenticate: Before
+    authenticate: Callable[[Call], None]
     authorize: Before
     serve: Handler
 

@@ -32,6 +32,10 @@ class LinkLimits:
     ping_seconds: float = 10.0
     dead_seconds: float = DEAD_SECONDS
     """The link is dead if nothing was received for this time, or a message could not be sent."""
+    waiting_ping_seconds: float = 0.0
+    """While a reply is owed, a PING is sent each second after this time without any frame. 0 switches it off."""
+    waiting_dead_seconds: float = 0.0
+    """While a reply is owed, the link is dead after this time without any frame. 0 switches it off."""
     hello_seconds: float = 10.0
     open_seconds: float = 20.0
     """How long an OPEN may remain without ACCEPT or REFUSE."""

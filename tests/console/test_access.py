@@ -141,7 +141,7 @@ def test_the_list_of_keys_marks_expired_and_disabled_ones(page: Page, sign_in: S
     assert "Active" in rows()["list-valid"] and "in 5" in rows()["list-valid"]  # minutes
     page.goto(f"users/{ADMIN}")
     page.wait_for_text("list-expired expired", "main")
-    page.wait_for_text("list-disabled disabled, expires in", ".grid")
+    page.wait_for_text("list-disabled disabled, expires in", "main")
 
 
 def test_the_page_of_the_first_key_says_when_it_expires(page: Page, sign_in: SignIn) -> None:
@@ -271,8 +271,8 @@ def test_a_denied_request_of_another_user_leads_to_the_members_of_the_project(
         assert client.delete(space, headers=cookie).status_code == 403
     sign_in(page, ADMIN)
     page.goto(f"audit?what=denied&user={VIEWER}")
-    page.click(role("link", "spaceinstances/denied"))
-    page.wait_for_text(f"{VIEWER} was not allowed to delete spaceinstances/denied", "h1")
+    page.click(role("link", "space denied"))
+    page.wait_for_text(f"{VIEWER} was not allowed to delete the space denied", "h1")
     page.click(role("link", "Open in May I?"))
     page.wait_for_text(f'May {VIEWER} delete spaceinstances "denied"', ".answer")
     page.wait_for_text("No, denied", ".answer")

@@ -115,7 +115,7 @@ def test_parameters_of_a_template_have_typed_fields_and_are_checked_before_they_
     text = signed_in.value("YAML of the object")
     assert all(line in text for line in ("image.tag: v1", "size: 3", "token: hush", "region: eu"))
     assert "debug" not in text
-    signed_in.click(role("tab", "Edit"))
+    signed_in.click(role("tab", "Fields"))
     signed_in.wait_until(lambda: signed_in.count(role("combobox", "region")), "the parameters are shown again")
     signed_in.click(role("button", "Check"))
     signed_in.wait_for_text("would accept typed", ".verdict")

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from fairlead.core.crypto.certificates import Certificates
+from fairlead.subresources.ports.hosts import mark_of
 from tests.console.browser import Browser, Page, role
 from tests.console.servers import ADMIN, GROUP, LOGIN_COOKIE, ConsoleServer, running_console
 from tests.harness.eventually import wait_until
@@ -28,6 +29,16 @@ ECHO = """(url) => new Promise((resolve) => {
     if (messages.length === 2) resolve(messages); else socket.send("ping");
   };
   socket.onclose = socket.onerror = () => resolve("refused");
+})"""
+WORKER = """
+addEventListener("install", () => skipWaiting());
+addEventListener("activate", (event) => event.waitUntil(clients.claim()));
+addEventListener("fetch", (event) => event.respondWith(
+  new Response("<title>of the former workspace</title>", { headers: { "content-type": "text/html" } })));
+"""
+REGISTER = """() => new Promise((resolve) => {
+  navigator.serviceWorker.oncontrollerchange = () => resolve("registered");
+  navigator.serviceWorker.register("/worker.js");
 })"""
 LOAD = """(tag, url) => new Promise((resolve) => {
   const element = document.createElement(tag);
@@ -48,7 +59,12 @@ class Places:
     source: Path
 
     def origin(self, workspace: str, program: PortProgram) -> str:
-        return f"https://{program.port}--{workspace}--web.workspaces.localhost:{urlsplit(self.console.url).port}"
+        """That of the workspace that has this name now."""
+        uid = self.console.send("GET", f"{WORKSPACES}/{workspace}")["metadata"]["uid"]
+        return self.name_origin(f"{workspace}--web--{mark_of(uid)}", program)
+
+    def name_origin(self, names: str, program: PortProgram) -> str:
+        return f"https://{program.port}--{names}.workspaces.localhost:{urlsplit(self.console.url).port}"
 
     @property
     def mine_origin(self) -> str:
@@ -81,7 +97,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates)
         console.server.client() as admin,
         running_runner(console.server, admin, folder / "runner", "tests.live.port_engine:create_engine", flags=flags),
         running_program({"/": PAGE, "/page": PAGE}) as mine,
-        running_program({"/": PAGE}) as other,
+        running_program({"/": PAGE, "/worker.js": WORKER}) as other,
     ):
         start_workspace(admin, f"local:{source}")
         start_other(admin, source)
@@ -104,6 +120,12 @@ def open_port(page: Page, origin: str, path: str = "/") -> None:
     page.goto(f"{origin}{path}")
     page.wait_until(lambda: page.eval("document.title") == "a program", f"{origin} is shown")
     assert page.eval("location.href") == f"{origin}{path}"
+
+
+def test_the_name_of_a_workspace_leads_to_its_own_origin(page: Page, places: Places) -> None:
+    page.goto(f"{places.name_origin('dev--web', places.mine)}/page?a=1")
+    page.wait_until(lambda: page.eval("document.title") == "a program", "the page of the program")
+    assert page.eval("location.href") == f"{places.mine_origin}/page?a=1"
 
 
 def call(page: Page, function: str, *arguments: Any) -> Any:
@@ -213,6 +235,9 @@ def test_signing_out_of_the_console_ends_the_access_to_ports(page: Page, places:
 def test_a_later_workspace_of_the_same_name_finds_nothing_of_the_former_one(page: Page, places: Places) -> None:
     open_port(page, places.other_origin)
     page.eval("localStorage.setItem('left', 'behind'), fetch('/set-cookies').then((response) => response.text())")
+    assert call(page, REGISTER) == "registered"
+    page.goto(f"{places.other_origin}/")
+    page.wait_until(lambda: "former" in page.eval("document.title"), "the service worker takes all requests")
     with places.console.server.client() as admin:
         assert admin.delete(f"{WORKSPACES}/other").is_success
         wait_until(lambda: admin.get(f"{WORKSPACES}/other").status_code == 404, 30, what="it is gone")

@@ -2,14 +2,16 @@
 
 There is no package of the helm program that a test could install on every machine. There is one of Helm's own Go
 library (`helm-python-sdk`), and this script puts the few commands that Fairlead runs in front of it: `upgrade
---install`, `uninstall` and `version`. So charts are really rendered and deployed by Helm, and the error messages are
-its own. Not real are the argument parser and the words `Error:` and `UPGRADE FAILED:`, which imitate Helm's and were
-compared with the program of Helm 3.17. It accepts only the flags that Fairlead uses, so that a new one fails.
+--install`, `uninstall` and `version`; and `history -o json`, with which tests ask Helm what it has done. So charts are
+really rendered and deployed by Helm, and the error messages are its own. Not real are the argument parser and the words
+`Error:` and `UPGRADE FAILED:`, which imitate Helm's and were compared with the program of Helm 3.17. It accepts only
+the flags that Fairlead and its tests use, so that a new one fails.
 
 `write_helm_program` writes the executable, which alone starts this file.
 """
 
 import argparse
+import json
 import logging
 import shlex
 import signal
@@ -65,6 +67,11 @@ def _build_parser() -> argparse.ArgumentParser:
             each.add_argument(f"--{flag}", default=None)
         each.add_argument("name")
     upgrade.add_argument("chart")
+    history = commands.add_parser("history", allow_abbrev=False)
+    history.add_argument("name")
+    history.add_argument("-o", choices=["json"], required=True)
+    for flag in ("kubeconfig", "namespace", "kube-as-user"):
+        history.add_argument(f"--{flag}", default=None)
     commands.add_parser("version")
     return parser
 
@@ -107,6 +114,12 @@ def _run_uninstall(helm: Any, args: argparse.Namespace) -> None:
         config.uninstall(args.name, timeout=args.timeout)
 
 
+def _print_history(helm: Any, args: argparse.Namespace) -> None:
+    with _build_config(helm, args) as config:
+        found = config.history(args.name)
+    sys.stdout.write(json.dumps([{"revision": each["revision"], "status": each["status"]} for each in found]))
+
+
 def main(arguments: Sequence[str]) -> int:
     args = _build_parser().parse_args(arguments)
     import helm_python as helm  # slow; invalid arguments must be rejected fast
@@ -119,6 +132,7 @@ def main(arguments: Sequence[str]) -> int:
     run_command = {
         "upgrade": _run_upgrade,
         "uninstall": _run_uninstall,
+        "history": _print_history,
     }[args.command]
     if args.command == "upgrade":
         # As helm does: the release is recorded as failed.

@@ -178,10 +178,14 @@ class FakeCluster:
         if self._server is not None:
             self._server.close()
             self._server = None
-        for task in list(self._tasks):
+        # Connections that were accepted just now get their transport in a task that has not begun. Cancelled before, it
+        # would leave their socket open.
+        await asyncio.sleep(0)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        # Connections whose TLS handshake has not ended have no task. Only the event loop knows them.
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # Connections whose TLS handshake has not ended have no task of ours. Only the event loop knows them.
         for transport in list(vars(self._loop)["_transports"].values()):
             transport.abort()
         await asyncio.sleep(0)  # the event loop closes their sockets

@@ -16,7 +16,7 @@ CHUNK = b"x" * 65536
 
 @dataclass(slots=True)
 class PortProgram:
-    """`pages` are the HTML pages by path. `requests` are the paths that were requested."""
+    """`pages` are the HTML pages and scripts by path. `requests` are the paths that were requested."""
 
     port: int = 0
     pages: dict[str, str] = field(default_factory=dict)
@@ -37,7 +37,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("upgrade", "").lower() == "websocket":
             self._echo_messages()
         elif path in self.program.pages:
-            self._send(200, self.program.pages[path].encode(), [("Content-Type", "text/html")])
+            media = "text/javascript" if path.endswith(".js") else "text/html"
+            self._send(200, self.program.pages[path].encode(), [("Content-Type", media)])
         elif path == "/set-cookies":
             named = [
                 ("Set-Cookie", "plain=one; Domain=workspaces.localhost; Path=/"),

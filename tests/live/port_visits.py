@@ -6,6 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 
+from fairlead.subresources.ports.hosts import mark_of
 from tests.harness.server_process import Server
 from tests.live.workspace_setup import M
 
@@ -16,17 +17,31 @@ OWN_PAGE = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors", "Sec-Fetc
 
 @dataclass(slots=True)
 class PortVisit:
-    """A browser at the host name of one port. `cookies` are those that it has for this host."""
+    """A browser at the host name of one port. `cookies` are those that it has for this host.
+
+    Without a given `mark`, it is that of the workspace with this name, if there is one."""
 
     server: Server
     port: int
     workspace: str = "dev"
     project: str = "web"
     cookies: dict[str, str] = field(default_factory=dict)
+    mark: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.mark is None:
+            with self.server.client() as admin:
+                found = admin.get(self.path)
+            self.mark = mark_of(found.json()["metadata"]["uid"]) if found.status_code == 200 else mark_of("nothing")
+
+    @property
+    def path(self) -> str:
+        return f"{M}/namespaces/service-p-{self.project}/devpodworkspaceinstances/{self.workspace}"
 
     @property
     def host(self) -> str:
-        return f"{self.port}--{self.workspace}--{self.project}.{DOMAIN}:{urlsplit(self.server.url).port}"
+        mark = f"--{self.mark}" if self.mark else ""
+        return f"{self.port}--{self.workspace}--{self.project}{mark}.{DOMAIN}:{urlsplit(self.server.url).port}"
 
     @property
     def origin(self) -> str:
@@ -55,10 +70,9 @@ class PortVisit:
 
     def request_ticket(self, key: str, challenge: str, path: str = "/") -> httpx.Response:
         """What the console does."""
-        workspaces = f"{M}/namespaces/service-p-{self.project}/devpodworkspaceinstances"
         spec = {"port": self.port, "path": path, "challenge": challenge}
         with self.server.client(key) as client:
-            return client.post(f"{workspaces}/{self.workspace}/portaccess", json={"spec": spec})
+            return client.post(f"{self.path}/portaccess", json={"spec": spec})
 
     def open(self, key: str, path: str = "/") -> httpx.Response:
         """The whole way to the port cookie."""

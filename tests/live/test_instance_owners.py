@@ -4,7 +4,6 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,6 +16,7 @@ from tests.live.workspace_setup import M, create_object
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
+RBAC = f"{MANAGEMENT}/apis/rbac.authorization.k8s.io/v1"
 WORKSPACES = f"{M}/namespaces/service-p-web/devpodworkspaceinstances"
 PLURALS = {
     "DevPodWorkspaceInstance": "devpodworkspaceinstances",
@@ -70,27 +70,46 @@ class Cast:
         return environment
 
 
-@pytest.fixture
-def cast(tmp_path: Path) -> Iterator[Cast]:
-    with running_server(tmp_path / "data") as server, ExitStack() as stack:
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cast]:
+    """All but the project."""
+    with running_server(tmp_path_factory.mktemp("owners") / "data") as server, ExitStack() as stack:
         admin = stack.enter_context(server.client())
         clients = {}
         for name in USERS:
             create_object(admin, f"{M}/users", "User", name)
             key = create_object(admin, f"{M}/ownedaccesskeys", "OwnedAccessKey", name, user=name)["spec"]["key"]
             clients[name] = stack.enter_context(server.client(key))
-        roles = {"mallory": "admin", "dave": "user", "bob": "user"}
-        members = [{"kind": "User", "name": name, "clusterRole": role} for name, role in roles.items()]
-        quota = {f"{each}": "2" for each in PLURALS.values()}
-        project: dict[str, Any] = {"members": members, "quotas": {"user": quota}, "requireTemplate": {"disabled": True}}
-        project["allowedClusters"] = [{"name": "*"}]
-        create_object(admin, f"{M}/projects", "Project", "web", **project)
         create_object(admin, f"{M}/runners", "Runner", "one")
         data = {"k": b64encode(CANARY.encode()).decode()}
         path = f"{M}/namespaces/default/sharedsecrets"
         create_object(admin, path, "SharedSecret", "daves", data=data, owner={"user": "dave"})
         key = admin.get(f"{M}/runners/one/accesskey").json()["accessKey"]
         yield Cast(admin, stack.enter_context(server.client(key)), clients)
+
+
+@pytest.fixture
+def cast(installation: Cast) -> Iterator[Cast]:
+    """Afterwards, the project and what a test has created outside of it is deleted."""
+    admin = installation.admin
+    before = list_names(admin)
+    roles = {"mallory": "admin", "dave": "user", "bob": "user"}
+    members = [{"kind": "User", "name": name, "clusterRole": role} for name, role in roles.items()]
+    quota = {f"{each}": "2" for each in PLURALS.values()}
+    project: dict[str, Any] = {"members": members, "quotas": {"user": quota}, "requireTemplate": {"disabled": True}}
+    project["allowedClusters"] = [{"name": "*"}]
+    create_object(admin, f"{M}/projects", "Project", "web", **project)
+    yield installation
+    assert admin.delete(f"{M}/projects/web").is_success
+    wait_until(lambda: admin.get(f"{M}/projects/web").status_code == 404, what="the project is deleted")
+    for path in list_names(admin) - before:
+        assert admin.delete(path).is_success
+
+
+def list_names(admin: httpx.Client) -> set[str]:
+    """The paths of all objects outside of projects of the kinds that tests create there."""
+    lists = (f"{M}/devpodworkspacetemplates", f"{M}/teams", f"{RBAC}/clusterroles", f"{RBAC}/clusterrolebindings")
+    return {f"{each}/{item['metadata']['name']}" for each in lists for item in admin.get(each).json()["items"]}
 
 
 def expect_forbidden(response: httpx.Response, *words: str) -> None:
@@ -163,13 +182,12 @@ def test_administrators_and_those_who_may_impersonate_the_owner_assign_owners(ca
     names = ["dave", "outsider"]
     rules = [{"apiGroups": [""], "resources": ["users"], "verbs": ["impersonate"], "resourceNames": names}]
     subject = {"kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io"}
-    rbac = f"{MANAGEMENT}/apis/rbac.authorization.k8s.io/v1"
     types = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "assign"}}
     role = {**types, "kind": "ClusterRole", "rules": rules}
     reference = {"kind": "ClusterRole", "name": "assign", "apiGroup": "rbac.authorization.k8s.io"}
     binding = {**types, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [subject]}
-    assert cast.admin.post(f"{rbac}/clusterroles", json=role).status_code == 201
-    assert cast.admin.post(f"{rbac}/clusterrolebindings", json=binding).status_code == 201
+    assert cast.admin.post(f"{RBAC}/clusterroles", json=role).status_code == 201
+    assert cast.admin.post(f"{RBAC}/clusterrolebindings", json=binding).status_code == 201
     cast.create_workspace("mallory", "for-dave", owner={"user": "dave"})
     expect_forbidden(cast.post("mallory", "DevPodWorkspaceInstance", "x", owner={"user": "bob"}), "has to agree")
     outsider = cast.post("mallory", "DevPodWorkspaceInstance", "x", owner={"user": "outsider"})

@@ -29,7 +29,7 @@ FINALIZER = "example.com/hold"
 
 STEPS = 50
 MAX_RUNS = 56
-RUNS = (16, pytest.param(MAX_RUNS, marks=pytest.mark.long))
+RUNS = (8, pytest.param(MAX_RUNS, marks=pytest.mark.long))
 MIN_STEPS_PER_RUN = 35
 ATTEMPTS = 50
 MIN_COUNT = 3

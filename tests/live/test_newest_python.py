@@ -86,11 +86,8 @@ def test_the_newest_python_imports_every_module_without_a_warning(python: Path, 
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_newest_python_runs_the_server_and_the_command_line(python: Path, tmp_path: Path, workers: int) -> None:
+def test_the_newest_python_runs_the_server(python: Path, tmp_path: Path, workers: int) -> None:
     with running_server(python, tmp_path, workers) as ready:
-        environment = build_environment(tmp_path)
-        program = [str(python), "-m", "fairlead"]
-        run([*program, "login", "--kubeconfig", ready["kubeconfig"]], environment)
         headers = {"Authorization": f"Bearer {ready['accessKey']}"}
         tls = build_tls_context(ready["caFile"])
         with httpx.Client(base_url=ready["url"], headers=headers, verify=tls) as client:
@@ -100,8 +97,15 @@ def test_the_newest_python_runs_the_server_and_the_command_line(python: Path, tm
             assert client.get("/metrics").status_code == 200
             with client.stream("GET", CONFIGMAPS, params={"watch": "1"}) as events:
                 assert json.loads(next(events.iter_lines()))["object"]["metadata"]["name"] == "one"
-        run([*program, "project", "create", "first", "--display-name", "First"], environment)
-        shown = json.loads(run([*program, "get", "projects", "first", "-o", "json"], environment))
-        assert shown["spec"]["displayName"] == "First"
-        assert "First" in run([*program, "project", "list"], environment)
-        assert run([*program, "whoami", "-o", "json"], environment)
+        if workers == 1:
+            use_command_line(python, tmp_path, ready["kubeconfig"])
+
+
+def use_command_line(python: Path, home: Path, kubeconfig: str) -> None:
+    environment = build_environment(home)
+    program = [str(python), "-m", "fairlead"]
+    run([*program, "login", "--kubeconfig", kubeconfig], environment)
+    run([*program, "project", "create", "first", "--display-name", "First"], environment)
+    shown = json.loads(run([*program, "get", "projects", "first", "-o", "json"], environment))
+    assert shown["spec"]["displayName"] == "First"
+    assert "First" in run([*program, "project", "list"], environment)

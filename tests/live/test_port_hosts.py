@@ -4,11 +4,13 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 
+from fairlead.subresources.ports.hosts import mark_of
 from tests.harness.eventually import wait_until
 from tests.harness.server_process import Server, running_server
 from tests.live.port_program import PortProgram, running_program
@@ -112,6 +114,26 @@ def test_a_response_has_the_headers_of_the_program_alone(visit: PortVisit) -> No
     assert visit.send("/show", "HEAD").headers["content-length"] != "0"
 
 
+def test_requests_that_are_queued_keep_their_user(visit: PortVisit) -> None:
+    """Other credentials that a request has are those of the program, also when the server is busy."""
+    headers = {"Authorization": "Bearer of-the-program"}
+
+    def send_some(_: int) -> set[int]:
+        return {visit.send("/show", headers=headers).status_code for _ in range(20)}
+
+    def list_some(_: int) -> None:
+        with visit.server.client() as admin:
+            for _ in range(60):
+                assert admin.get(f"{M}/users").status_code == 200
+
+    with ThreadPoolExecutor(20) as pool:
+        lists = [pool.submit(list_some, each) for each in range(8)]
+        found = set[int]().union(*pool.map(send_some, range(12)))
+        for each in lists:
+            each.result()
+    assert 200 in found and 401 not in found
+
+
 def test_a_redirect_to_localhost_leads_to_the_host_of_the_port(visit: PortVisit) -> None:
     assert visit.send("/redirect").headers["location"] == f"{visit.origin}/after?x=1"
 
@@ -137,7 +159,8 @@ def test_a_large_response_arrives_whole(visit: PortVisit) -> None:
 def test_without_the_cookie_a_page_is_sent_to_the_console_and_nothing_else_is(server: Server) -> None:
     known = PortVisit(server, 8080)
     unknown = PortVisit(server, 8080, workspace="nosuch", project="nosuch")
-    for visit in (known, unknown):
+    by_name = PortVisit(server, 8080, mark="")
+    for visit in (known, unknown, by_name):
         response = visit.send("/a?b=1", page=NAVIGATION)
         assert response.status_code == 303
         assert response.headers["location"].startswith(f"{server.url}/console/open-port?project={visit.project}&")
@@ -146,7 +169,16 @@ def test_without_the_cookie_a_page_is_sent_to_the_console_and_nothing_else_is(se
 
 
 @pytest.mark.parametrize("path", ["/version", "/console/", "/kubernetes/management/apis", "/healthz", "/auth/methods"])
-@pytest.mark.parametrize("host", [f"8080--dev--web.{DOMAIN}", f"x.{DOMAIN}", DOMAIN, f"8080--DEV--web.{DOMAIN}."])
+@pytest.mark.parametrize(
+    "host",
+    [
+        f"8080--dev--web.{DOMAIN}",
+        f"8080--dev--web--abcdefgh.{DOMAIN}",
+        f"x.{DOMAIN}",
+        DOMAIN,
+        f"8080--DEV--web.{DOMAIN}.",
+    ],
+)
 def test_no_path_of_the_server_exists_at_these_hosts(server: Server, host: str, path: str) -> None:
     with server.client() as admin:
         response = admin.get(path, headers={"Host": host})
@@ -166,6 +198,27 @@ def test_a_ticket_works_once_and_only_in_the_browser_that_requested_it(server: S
     assert visit.send(path, page=NAVIGATION).status_code == 303
     assert visit.send("/show").status_code == 200
     assert visit.send(path, page=NAVIGATION).status_code == 400
+
+
+def test_no_program_is_at_the_host_that_has_only_the_name_of_a_workspace(visit: PortVisit) -> None:
+    """It leads to the one with the mark: an origin for each workspace, not for all that ever had that name."""
+    by_name = PortVisit(visit.server, visit.port, cookies=dict(visit.cookies), mark="")
+    assert by_name.send("/show").status_code == 401
+    response = by_name.send("/a?b=1", page=NAVIGATION)
+    assert "challenge" not in response.headers["location"]
+    assert "set-cookie" not in response.headers
+    opened = by_name.request_ticket(visit.server.key, "", "/a?b=1")
+    assert opened.json()["status"]["url"] == f"{visit.origin}/a?b=1"
+
+
+def test_a_cookie_is_for_one_workspace_whatever_its_name(visit: PortVisit) -> None:
+    former = PortVisit(visit.server, visit.port, cookies=dict(visit.cookies), mark=mark_of("a former one"))
+    assert former.send("/show").status_code == 401
+    ticket = former.request_ticket(visit.server.key, former.ask_for_challenge()).json()["status"]["url"]
+    assert ticket.startswith(f"{visit.origin}/")
+    path = ticket.removeprefix(visit.origin)
+    assert former.send(path, page=NAVIGATION).status_code == 400
+    assert former.send("/show").status_code == 401
 
 
 def test_a_cookie_is_for_one_port_and_cannot_be_changed(visit: PortVisit) -> None:

@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -180,10 +180,10 @@ def _pod_network(network: Network) -> dict[str, Any]:
     return {"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}
 
 
-def import_image(plane: ControlPlane, name: str, layer: bytes) -> None:
-    """Gives a running node an image with this file system."""
+def import_image(plane: ControlPlane, name: str, layer: bytes, *command: str) -> None:
+    """Gives a running node an image with this file system, and this command."""
     path = plane.folder / "imported.tar"
-    _write_image(path, name, "/bin/sh", layer=layer)
+    _write_image(path, name, *(command or ("/bin/sh",)), layer=layer)
     _run("ctr", "-a", f"{plane.folder}/containerd.sock", "-n", "k8s.io", "images", "import", str(path))
     path.unlink()
 
@@ -202,6 +202,15 @@ def _write_image(path: Path, name: str, *command: str, layer: bytes = b"") -> No
         _add(archive, "manifest.json", json.dumps(manifest).encode())
         _add(archive, "config.json", json.dumps(config).encode())
         _add(archive, "layer.tar", layer)
+
+
+def build_layer(programs: Mapping[str, Path]) -> bytes:
+    """busybox with more programs, by their paths in the image."""
+    buffer = io.BytesIO(busybox_layer())
+    with tarfile.open(fileobj=buffer, mode="a") as archive:
+        for path, program in programs.items():
+            archive.add(program, path)
+    return buffer.getvalue()
 
 
 def busybox_layer() -> bytes:

@@ -1,7 +1,7 @@
 """What was asked, what Helm says, what the cluster has, and what Fairlead says: all equal after a failed upgrade.
 
-With the program that HELM names, or `helm` of the folder REFERENCE. Each failure is followed by a rollback to what was
-deployed before, which is where a server that trusts its own record does nothing.
+With the program that HELM names, or `helm` of the folder REFERENCE, or else with Helm's own library. Each failure is
+followed by a rollback to what was deployed before, which is where a server that trusts its own record does nothing.
 """
 
 import json
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.fake_cluster.helm_program import write_helm_program
 from tests.harness.apps import create_space, install_app, merge_app, read_app, wait_until_deployed
 from tests.harness.eventually import wait_until
 from tests.harness.gateways import M, create_resource, merge_patch
@@ -68,11 +69,12 @@ class Setup:
 
 
 @pytest.fixture(scope="module")
-def programs(binaries: Path) -> tuple[str, str]:
+def programs(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """`helm` and `kubectl`."""
-    helm = os.environ.get("HELM") or str(binaries / "helm")
-    assert Path(helm).exists(), f"there is no {helm}; name a helm program in HELM"
-    return helm, str(binaries / "kubectl")
+    helm = Path(os.environ.get("HELM") or binaries / "helm")
+    if not helm.exists():
+        helm = write_helm_program(tmp_path_factory.mktemp("program"))
+    return str(helm), str(binaries / "kubectl")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.reference.conftest import REFERENCE
 from tests.reference.connected_cluster import is_root, seconds_since
 from tests.reference.control_plane import ControlPlane, Network
 from tests.reference.node import running_node
-from tests.reference.virtual_cluster_chart import NAME
+from tests.reference.virtual_cluster_chart import NAME, offer_own_chart
 from tests.reference.virtual_node import CLUSTER, MEMBER, READY_SECONDS, VirtualNode, open_virtual_node
 
 pytestmark = pytest.mark.timeout(900)
@@ -46,7 +46,7 @@ def virtual_node(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     with (
         ControlPlane(binaries, folder / "plane", network=Network()) as plane,
         running_node(plane),
-        open_virtual_node(plane, folder / "fairlead") as node,
+        open_virtual_node(plane, folder / "fairlead", offer_own_chart(binaries)) as node,
     ):
         chart = {"helmRelease": {"chart": {"name": NAME, "repo": node.repository.url}}, "objects": OBJECTS}
         create_resource(node.admin, "virtualclustertemplates", "VirtualClusterTemplate", "filled", template=chart)

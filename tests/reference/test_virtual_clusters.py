@@ -18,6 +18,7 @@ from tests.reference.conftest import REFERENCE
 from tests.reference.connected_cluster import is_root, seconds_since
 from tests.reference.control_plane import ControlPlane, Network
 from tests.reference.node import running_node
+from tests.reference.virtual_cluster_chart import offer_own_chart
 from tests.reference.virtual_node import READY_SECONDS, VirtualNode, install_app, open_virtual_node, read_app
 
 NAMESPACE, POD = "demo-v-dev", "dev-0"
@@ -37,7 +38,7 @@ def virtual_node(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     with (
         ControlPlane(binaries, folder / "plane", network=Network()) as plane,
         running_node(plane),
-        open_virtual_node(plane, folder / "fairlead") as node,
+        open_virtual_node(plane, folder / "fairlead", offer_own_chart(binaries)) as node,
     ):
         yield node
 
@@ -71,7 +72,8 @@ def test_fifty_megabytes_are_listed(virtual_node: VirtualNode, record_figure: Ca
     assert len(listed) > 50_000_000
     assert sum(each["metadata"]["name"].startswith("large-") for each in json.loads(listed)["items"]) == LARGE_OBJECTS
     record_figure(f"{len(listed) / MIB:.0f} MiB in {seconds:.1f} s")
-    kubectl("delete", "configmaps", "-n", "mine", "--all")
+    path = "/kubernetes/project/demo/virtualcluster/dev/api/v1/namespaces/mine/configmaps"
+    assert virtual_node.member.delete(path, timeout=120).is_success  # all at once
 
 
 def test_fifty_watches_share_few_forwards(virtual_node: VirtualNode) -> None:

@@ -16,13 +16,12 @@ There is no scheduler and no kubelet inside: objects are kept and reconciled, an
 | `partial` | false | also an object that the cluster refuses |
 """
 
-import io
 import json
-import tarfile
 from pathlib import Path
 
 from tests.fake_cluster.chart_repository import Chart
-from tests.reference.node import busybox_layer
+from tests.reference.node import build_layer
+from tests.reference.virtual_node import Image, Offer
 
 KUBE_IMAGE = "localhost/kube:1"
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "etcdpeer")
@@ -152,7 +151,13 @@ spec:
 """
 
 
-def build_chart() -> Chart:
+def offer_own_chart(binaries: Path) -> Offer:
+    """In the template `own`, to Fairlead with an administrator's token."""
+    layer = build_layer({f"bin/{each}": binaries / each for each in PROGRAMS})
+    return Offer(_build_chart(), "own", [Image(KUBE_IMAGE, layer)])
+
+
+def _build_chart() -> Chart:
     script = _SCRIPT.replace("\n--", " --")  # one line for each program
     workload = _WORKLOAD.replace("SCRIPT", json.dumps(script)).replace("IMAGE", KUBE_IMAGE)
     files = {
@@ -163,12 +168,3 @@ def build_chart() -> Chart:
         "templates/workload.yaml": workload,
     }
     return Chart(NAME, files)
-
-
-def build_image_layer(binaries: Path) -> bytes:
-    """busybox with the programs of a control plane."""
-    buffer = io.BytesIO(busybox_layer())
-    with tarfile.open(fileobj=buffer, mode="a") as archive:
-        for program in PROGRAMS:
-            archive.add(binaries / program, f"bin/{program}")
-    return buffer.getvalue()

@@ -1,23 +1,24 @@
 """A node of the real cluster, a Fairlead that deploys virtual clusters there, and an ordinary member of two projects.
 
-The chart is the one of `virtual_cluster_chart.py`, with its default values; Helm is `helm` of the folder of binaries,
-if it is there. Volumes are folders of this machine: there is no provisioner.
+Which chart that is, an `Offer` says. Helm is `helm` of the folder of binaries, if it is there. Volumes are folders of
+this machine: there is no provisioner.
 """
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from base64 import b64decode
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.fake_cluster.chart_repository import ChartRepository
+from tests.fake_cluster.chart_repository import Chart, ChartRepository
 from tests.fake_cluster.helm_program import write_helm_program
 from tests.harness.eventually import wait_until
 from tests.harness.gateways import (
@@ -28,20 +29,44 @@ from tests.harness.gateways import (
     create_resource,
     gateway_kubeconfig,
     is_online,
+    merge_patch,
     post_object,
     share_identity,
 )
 from tests.harness.helm import CHARTS
 from tests.harness.kubectl import Kubectl
 from tests.harness.server_process import MANAGEMENT, ROOT, Server, running_server, server_environment
-from tests.reference.control_plane import ControlPlane
+from tests.reference.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.reference.node import import_image
-from tests.reference.virtual_cluster_chart import KUBE_IMAGE, NAME, build_chart, build_image_layer
 
-CLUSTER, TEMPLATE, MEMBER = "real", "own", "mia"
+CLUSTER, MEMBER = "real", "mia"
+DEFAULT_TEMPLATE = "default"
+ACCOUNT = "fairlead"
+VOLUME_SIZE = "10Gi"
 PROJECTS = ("demo", "other")
 VOLUMES = 4
 READY_SECONDS = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """`layer`: its file system, as a tar archive."""
+
+    name: str
+    layer: bytes = field(repr=False)
+    command: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A chart for virtual clusters, and the template that deploys it: the one of a new server, from the repository of
+    the test, or else one without values. With `roles`, the server has a service account with these roles that
+    `fairlead cluster role` prints, else an administrator's token."""
+
+    chart: Chart
+    template: str
+    images: Sequence[Image]
+    roles: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,25 +116,42 @@ class VirtualNode:
 
 
 @contextmanager
-def open_virtual_node(plane: ControlPlane, folder: Path) -> Iterator[VirtualNode]:
+def open_virtual_node(plane: ControlPlane, folder: Path, offer: Offer) -> Iterator[VirtualNode]:
     folder.mkdir(parents=True, exist_ok=True)
-    import_image(plane, KUBE_IMAGE, build_image_layer(plane.binaries))
+    for image in offer.images:
+        import_image(plane, image.name, image.layer, *image.command)
     host = build_kubectl(plane.binaries / "kubectl", folder / "host", plane.kubeconfig())
     for number in range(VOLUMES):
         _add_volume(host, folder / f"volume-{number}")
-    with ChartRepository(folder, (*CHARTS, build_chart())) as repository, pytest.MonkeyPatch.context() as patched:
+    with ChartRepository(folder, (*CHARTS, offer.chart)) as repository, pytest.MonkeyPatch.context() as patched:
         _provide_helm(plane.binaries, folder)
         patched.setenv("PATH", f"{folder}:{os.environ['PATH']}")
         patched.setenv("SSL_CERT_FILE", str(repository.ca_file))
         with running_server(folder / "data", chart_repositories=repository.url) as server, server.client() as admin:
-            connect_cluster(admin, CLUSTER, plane.kubeconfig().encode())
+            token = _create_account(host, folder, offer.roles) if offer.roles else ADMIN_TOKEN
+            connect_cluster(admin, CLUSTER, plane.kubeconfig(token).encode())
             wait_until(lambda: is_online(admin, CLUSTER), READY_SECONDS)
             share_identity(admin, CLUSTER)
-            key = _create_projects(admin, repository)
+            _create_template(admin, repository, offer)
+            key = _create_projects(admin, repository, offer.template)
             with server.client(key) as member:
                 yield VirtualNode(server, admin, member, repository, host, folder, key)
         log = server.log.read_text()
     assert "Traceback" not in log, log
+
+
+def _create_account(host: Kubectl, folder: Path, roles: Sequence[str]) -> str:
+    """Creates the service account that the command line prints for these roles. Returns its token."""
+    command = (sys.executable, "-m", "fairlead", "cluster", "role", *roles, "--account", ACCOUNT)
+    printed = subprocess.run(command, cwd=ROOT, env=server_environment(), capture_output=True, text=True, check=True)
+    (folder / "roles.yaml").write_text(printed.stdout)
+    host("apply", "-f", str(folder / "roles.yaml"))
+
+    def read_token() -> str:
+        found = host.get_json("-n", "kube-system", "secret", ACCOUNT)
+        return b64decode((found.get("data") or {}).get("token", "")).decode()
+
+    return wait_until(read_token, READY_SECONDS)
 
 
 def _provide_helm(binaries: Path, folder: Path) -> None:
@@ -123,7 +165,7 @@ def _provide_helm(binaries: Path, folder: Path) -> None:
 def _add_volume(host: Kubectl, folder: Path) -> None:
     folder.mkdir()
     spec = {
-        "capacity": {"storage": "1Gi"},
+        "capacity": {"storage": VOLUME_SIZE},
         "accessModes": ["ReadWriteOnce"],
         "persistentVolumeReclaimPolicy": "Retain",
         "hostPath": {"path": str(folder)},
@@ -132,11 +174,18 @@ def _add_volume(host: Kubectl, folder: Path) -> None:
     host("apply", "-f", "-", body=json.dumps(volume))
 
 
-def _create_projects(admin: httpx.Client, repository: ChartRepository) -> str:
-    """Creates the template, the projects, and their member. Returns the key of the member."""
-    chart = {"name": NAME, "repo": repository.url}
-    template = {"helmRelease": {"chart": chart}}
-    create_resource(admin, "virtualclustertemplates", "VirtualClusterTemplate", TEMPLATE, template=template)
+def _create_template(admin: httpx.Client, repository: ChartRepository, offer: Offer) -> None:
+    if offer.template == DEFAULT_TEMPLATE:
+        chart = {"repo": repository.url, "version": offer.chart.version}
+        spec = {"template": {"helmRelease": {"chart": chart}}}
+        merge_patch(admin, f"{M}/virtualclustertemplates/{offer.template}", {"spec": spec})
+        return
+    template = {"helmRelease": {"chart": {"name": offer.chart.name, "repo": repository.url}}}
+    create_resource(admin, "virtualclustertemplates", "VirtualClusterTemplate", offer.template, template=template)
+
+
+def _create_projects(admin: httpx.Client, repository: ChartRepository, template: str) -> str:
+    """Creates the projects, and their member. Returns the key of the member."""
     create_resource(admin, "users", "User", MEMBER, username=MEMBER)
     for project in PROJECTS:
         create_resource(
@@ -145,7 +194,7 @@ def _create_projects(admin: httpx.Client, repository: ChartRepository) -> str:
             "Project",
             project,
             allowedClusters=[{"name": CLUSTER}],
-            allowedTemplates=[{"kind": "VirtualClusterTemplate", "name": TEMPLATE}],
+            allowedTemplates=[{"kind": "VirtualClusterTemplate", "name": template}],
             members=[{"kind": "User", "name": MEMBER, "clusterRole": "user"}],
         )
         namespace = f"{MANAGEMENT}/api/v1/namespaces/service-p-{project}"

@@ -30,8 +30,8 @@ _PROCESSES = Path("/proc")
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One run of Helm for a release. `hash` is that of the wanted release, `holder` the process that ran Helm, and
-    `deadline` when that run had ended in any case. `revision` and `digest` are those of the deployed release.
-    `is_annotated`: objects of the release may have annotations of the App."""
+    `deadline` when that run had ended in any case; `ended_at` is when it has failed. `revision` and `digest` are those
+    of the deployed release. `is_annotated`: objects of the release may have annotations of the App."""
 
     id: str
     generation: int
@@ -39,6 +39,7 @@ class Attempt:
     holder: str
     started_at: str
     deadline: str
+    ended_at: str = ""
     outcome: str = RUNNING
     reason: str = ""
     revision: int = 0
@@ -49,11 +50,6 @@ class Attempt:
     def has_succeeded(self) -> bool:
         return self.outcome == SUCCEEDED
 
-    @property
-    def is_interrupted(self) -> bool:
-        """Whether it was not finished: the server that ran it has ended before."""
-        return self.outcome == INTERRUPTED
-
     def as_fields(self) -> Object:
         fields = {
             "id": self.id,
@@ -62,6 +58,7 @@ class Attempt:
             "holder": self.holder,
             "startedAt": self.started_at,
             "deadline": self.deadline,
+            "endedAt": self.ended_at,
             "outcome": self.outcome,
             "reason": self.reason,
             "revision": self.revision,
@@ -80,8 +77,18 @@ class Attempt:
             is_annotated=is_annotated,
         )
 
-    def failed(self, reason: str) -> "Attempt":
-        return replace(self, outcome=FAILED, reason=reason)
+    def failed(self, reason: str, now: datetime) -> "Attempt":
+        return replace(self, outcome=FAILED, reason=reason, ended_at=timestamp(now))
+
+    def with_times_of(self, former: "Attempt") -> "Attempt":
+        """This attempt with the process and the times of a former one, which alone may have left something pending."""
+        return replace(
+            self,
+            holder=former.holder,
+            started_at=former.started_at,
+            deadline=former.deadline,
+            ended_at=former.ended_at,
+        )
 
 
 def begin_attempt(generation: int, release: Release, now: datetime, seconds: float) -> Attempt:
@@ -108,6 +115,7 @@ def read_attempt(recorded: Mapping[str, Any] | None) -> Attempt | None:
         holder=str(recorded.get("holder") or ""),
         started_at=str(recorded.get("startedAt") or ""),
         deadline=str(recorded.get("deadline") or ""),
+        ended_at=str(recorded.get("endedAt") or ""),
         outcome=str(recorded.get("outcome") or RUNNING),
         reason=str(recorded.get("reason") or ""),
         revision=int(recorded.get("revision") or 0),

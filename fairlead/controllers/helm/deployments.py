@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 
-from fairlead.controllers.helm.attempts import Attempt, RunReason, begin_attempt, needs_run
+from fairlead.controllers.helm.attempts import RELEASE_PENDING, Attempt, RunReason, begin_attempt, needs_run
 from fairlead.controllers.helm.chart import Chart, Release
 from fairlead.controllers.helm.deploy import HelmRun, ReleaseKey, ReleaseRunner, ReleaseTarget
 from fairlead.controllers.helm.pending_release import run_limit_seconds
@@ -202,7 +202,9 @@ class Deployments:
             if wanted.attempt is None or wanted.attempt is former:
                 raise
             explained = await _explain(wanted, error)
-            wanted.attempt = wanted.attempt.failed(explained.reason)
+            wanted.attempt = wanted.attempt.failed(explained.reason, self._runner.clock.now())
+            if explained.reason == RELEASE_PENDING and former is not None:
+                wanted.attempt = wanted.attempt.with_times_of(former)
             raise explained from None
         memory.is_unproven = differences.is_unknown
         memory.remark = _remark_unchecked(differences)

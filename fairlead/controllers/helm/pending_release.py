@@ -1,9 +1,9 @@
 """Clears releases that an interrupted helm run has left in a pending state.
 
 Helm stores each revision of a release in a Secret, and refuses to start while the latest one is pending. A run that was
-killed, or whose host crashed, leaves it pending for ever. So a pending revision that is older than any run can be is
-deleted, and one of this server's own run as soon as that is known to have ended. The deployed objects stay; the next
-helm run takes them over.
+killed, or whose host crashed, or that the cluster did not answer any more, leaves it pending for ever. So a pending
+revision that is older than any run can be is deleted, and one of this server's own run as soon as that is known to have
+ended. The deployed objects stay; the next helm run takes them over.
 """
 
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ _MAX_SECONDS_DIGITS = 11
 
 async def clear_pending_release(api: KubeApi, release: Release, now: datetime, former: Attempt | None = None) -> bool:
     """Deletes pending revisions of interrupted runs. Returns whether there were any. `former` is the last attempt of
-    this server: if that was interrupted, and its process has ended, its revision is deleted at once."""
+    this server: if that has failed, or was interrupted and its process has ended, its revision is deleted at once."""
     path = f"{NAMESPACES_PATH}/{url_segment(release.namespace)}/secrets"
     found = False
     for status in _PENDING_STATUSES:  # one by one: the Secrets of all revisions may exceed the response limit
@@ -53,14 +53,18 @@ def run_limit_seconds(release: Release) -> float:
 
 
 def _is_of_ended_run(created: datetime, now: datetime, former: Attempt | None) -> bool:
-    """Whether a revision was created by an interrupted attempt whose run has ended."""
-    if former is None or not former.is_interrupted:
+    """Whether a revision was created by an attempt that did not succeed, and whose run has ended. What was created
+    after the end of that run is of another tool, which may be still running."""
+    if former is None or former.has_succeeded:
         return False
     try:
         started = datetime.fromisoformat(former.started_at)
         deadline = datetime.fromisoformat(former.deadline)
+        ended = datetime.fromisoformat(former.ended_at) if former.ended_at else None
     except ValueError:
         return False
+    if ended is not None:
+        return started <= created <= ended
     return started <= created <= deadline and (now > deadline or is_holder_gone(former.holder))
 
 

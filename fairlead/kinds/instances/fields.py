@@ -92,6 +92,7 @@ LAST_ATTEMPT = obj(
     holder=string("The server process that ran Helm."),
     startedAt=timestamp("When it has started."),
     deadline=timestamp("When it has ended in any case."),
+    endedAt=timestamp("When it has failed."),
     outcome=enum("How it has ended. Interrupted: the server has ended before.", *ATTEMPT_OUTCOMES),
     reason=string("Machine-readable reason of a failure. The conditions have the message."),
     revision=integer("Revision of the release that was deployed."),

@@ -8,7 +8,7 @@ watches and other streams once they have started.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from msgspec import Struct
@@ -77,6 +77,11 @@ class FlowStage:
         self._probe_metrics = clients.metrics.setdefault((EXEMPT, PROBES), FlowMetrics(EXEMPT, PROBES))
         self._probes_since_reset = 0
         self._probe_reset_count = -1
+
+    def with_authentication(self, reauthenticate: Callable[[Call], None]) -> "FlowStage":
+        """The stage of another pipeline: the same queues and limits, for requests with other credentials."""
+        dependencies = replace(self._deps, reauthenticate=reauthenticate)
+        return FlowStage(self._control, self._clients, dependencies)
 
     def admit(self, call: Call) -> Awaitable[None] | None:
         """The stage that admits a request: at once, or when the awaitable is done."""

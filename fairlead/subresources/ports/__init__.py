@@ -1,6 +1,6 @@
 """Ports of workspaces in a browser: each has a host name of its own, and so an origin of its own.
 
-    hosts.py       the host names: `8080--desk--demo.workspaces.example.com`
+    hosts.py       the host names: `8080--desk--demo.workspaces.example.com`, and those with the mark of a workspace
     grants.py      tickets and port cookies: what the server has allowed a browser, signed with its own key
     access.py      the subresource `portaccess`, with which the console gets a ticket
     stages.py      the pipeline of requests to these host names: who sends them, from which page, and whether they may

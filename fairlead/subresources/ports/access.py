@@ -6,7 +6,7 @@ answer is just the address of the port, which leads to the console and back.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from urllib.parse import urlencode
 
@@ -23,7 +23,7 @@ from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionRequest
 from fairlead.subresources.ports.grants import NONCE, TICKET_SECONDS, Grant, GrantSigner
-from fairlead.subresources.ports.hosts import PortAddress, PortHosts
+from fairlead.subresources.ports.hosts import PortAddress, PortHosts, mark_of
 from fairlead.subresources.workspaces.exchanges import build_response
 
 OWN_PATHS = "/.fairlead/"
@@ -93,16 +93,18 @@ class PortAccessHandler:
         if challenge and not NONCE.fullmatch(challenge):
             raise BadRequest("spec.challenge: must be the value that the host of the port has sent")
         address = PortAddress(port, request.name, request.namespace.removeprefix(self._prefix))
-        origin = self._hosts.origin(address)
+        self._hosts.origin(address)  # raises BadRequest if it has none
         request.call.annotations = {**request.call.annotations, "service.sh/port": str(port)}
         self._permissions.check_port(request.user, request.namespace, request.name, port)
         workspace = self._permissions.get_workspace(request.namespace, request.name)
+        uid = str(metadata(workspace)["uid"])
+        origin = self._hosts.origin(replace(address, mark=mark_of(uid)))
         status = {"url": f"{origin}{path}"}
         if challenge:
             if sleep_type_of(workspace):
                 raise Conflict(f'workspace "{request.name}" is asleep; wake it with `fairlead workspace up`')
             expires = int(self._clock.now().timestamp()) + TICKET_SECONDS
-            grant = self._build_grant(request, metadata(workspace)["uid"], port, expires, challenge)
+            grant = self._build_grant(request, uid, port, expires, challenge)
             query = urlencode({"ticket": self._tickets.sign(grant), "path": path})
             status["url"] = f"{origin}{OPEN_PATH}?{query}"
             status["expirationTimestamp"] = timestamp(self._clock.now() + timedelta(seconds=TICKET_SECONDS))

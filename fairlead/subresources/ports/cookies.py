@@ -12,14 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 PREFIX = "__Host-fairlead"
 SESSION_COOKIE = f"{PREFIX}_port"
 NONCE_COOKIE = f"{PREFIX}_nonce"
-WORKSPACE_COOKIE = f"{PREFIX}_workspace"
-"""The uid of the workspace whose data the browser has stored for this host."""
 COPY_PREFIX = f"{PREFIX}-c."
 MAX_COOKIES = 200
 MAX_SET_COOKIES = 100
 MAX_COOKIE_BYTES = 4096
-MARK_SECONDS = 400 * 24 * 3600
-"""The longest time that browsers store a cookie."""
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 _VALUE = re.compile(r"[!-:<-~ ]*")
 _COPIED_ATTRIBUTES = frozenset({"expires", "max-age", "samesite"})
@@ -72,10 +68,3 @@ def _rewrite(header: str) -> Iterator[str]:
 def set_cookie(name: str, value: str, seconds: int) -> str:
     """Lax, so that a link to the port works. Which pages may send requests is checked by other headers."""
     return f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; Secure; SameSite=Lax"
-
-
-def clear_cookies(cookies: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Deletes the cookies of a program, of a former workspace for example."""
-    for name, _ in list(cookies)[:MAX_SET_COOKIES]:
-        if _NAME.fullmatch(name) and (name.startswith(COPY_PREFIX) or not name.startswith(PREFIX)):
-            yield f"{name}=; Path=/; Max-Age=0; Secure"

@@ -17,23 +17,20 @@ import msgspec
 from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.clock import Clock
 from fairlead.core.errors import ApiError, Expired, NotFound
-from fairlead.core.objects import Object, metadata
+from fairlead.core.objects import Object
 from fairlead.domain.sleep_mode import sleep_type_of
 from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.server.discovery.health import TEXT
 from fairlead.subresources.ports.access import OPEN_PATH, OWN_PATHS, PortPermissions
 from fairlead.subresources.ports.cookies import (
-    MARK_SECONDS,
     NONCE_COOKIE,
     SESSION_COOKIE,
-    WORKSPACE_COOKIE,
-    clear_cookies,
     find_cookie,
     parse_cookies,
     set_cookie,
 )
 from fairlead.subresources.ports.grants import NONCE, SESSION_SECONDS, Grant, GrantSigner, GrantSigners, digest_nonce
-from fairlead.subresources.ports.hosts import PortAddress, PortHosts
+from fairlead.subresources.ports.hosts import PortAddress, PortHosts, mark_of
 
 PORTS_ROOT = "ports"
 """`RequestInfo.root` of these requests."""
@@ -109,14 +106,14 @@ class PortStages:
             self._requests[call] = PortRequest(request.address, request.origin, grant)
 
     def _open(self, signer: GrantSigner, text: str, call: Call) -> Grant | None:
-        """A grant for the port of this call."""
+        """A grant for the port of this call, at the host name of this very workspace."""
         grant = signer.open(text, self._clock.now().timestamp()) if text else None
         if grant is None:
             return None
         target = call.target
-        port = self._requests[call].address.port
-        is_same = (grant.namespace, grant.workspace, grant.port) == (target.namespace, target.name, port)
-        return grant if is_same else None
+        address = self._requests[call].address
+        wanted = (target.namespace, target.name, address.port, address.mark)
+        return grant if (grant.namespace, grant.workspace, grant.port, mark_of(grant.uid)) == wanted else None
 
     def authorize(self, call: Call) -> Awaitable[Reply | None] | None:
         if call.deferred_error is not None:
@@ -170,24 +167,24 @@ class PortStages:
             return build_page(
                 401, "This server has no console, which opens ports. Use `fairlead workspace port-forward`."
             )
-        nonce = find_cookie(parse_cookies(call.headers.get_all("cookie")), NONCE_COOKIE)
-        if not NONCE.fullmatch(nonce):
-            nonce = secrets.token_urlsafe(32)
-        query = urlencode(
-            {
-                "project": request.address.project,
-                "workspace": request.address.workspace,
-                "port": request.address.port,
-                "path": call.raw_target,
-                "challenge": digest_nonce(nonce),
-            }
-        )
-        cookie = set_cookie(NONCE_COOKIE, nonce, NONCE_SECONDS)
-        return _redirect(f"{self._console_url}{CONSOLE_PAGE}?{query}", [("set-cookie", cookie)])
+        address = request.address
+        wanted: dict[str, str | int] = {
+            "project": address.project,
+            "workspace": address.workspace,
+            "port": address.port,
+            "path": call.raw_target,
+        }
+        headers: list[tuple[str, str]] = []
+        if address.mark:  # otherwise, the console says which host name the workspace has
+            nonce = find_cookie(parse_cookies(call.headers.get_all("cookie")), NONCE_COOKIE)
+            if not NONCE.fullmatch(nonce):
+                nonce = secrets.token_urlsafe(32)
+            wanted["challenge"] = digest_nonce(nonce)
+            headers.append(("set-cookie", set_cookie(NONCE_COOKIE, nonce, NONCE_SECONDS)))
+        return _redirect(f"{self._console_url}{CONSOLE_PAGE}?{urlencode(wanted)}", headers)
 
     def _redeem_ticket(self, call: Call, request: PortRequest) -> Reply:
-        cookies = parse_cookies(call.headers.get_all("cookie"))
-        nonce = find_cookie(cookies, NONCE_COOKIE)
+        nonce = find_cookie(parse_cookies(call.headers.get_all("cookie")), NONCE_COOKIE)
         grant = self._open(self._signers.tickets, call.parameter("ticket"), call)
         if grant is None or not NONCE.fullmatch(nonce) or digest_nonce(nonce) != grant.challenge:
             return build_page(400, f"This address has been used, or is too old. Open {request.origin} again.")
@@ -195,7 +192,7 @@ class PortStages:
         if user is None:
             return build_page(401, f"The login has ended. Open {request.origin} again.")
         try:
-            uid = str(metadata(self._permissions.check(user, grant))["uid"])
+            self._permissions.check(user, grant)
         except ApiError as error:
             return build_page(error.code, error.message)
         expires = int(self._clock.now().timestamp()) + SESSION_SECONDS
@@ -204,11 +201,6 @@ class PortStages:
             ("set-cookie", set_cookie(SESSION_COOKIE, session, SESSION_SECONDS)),
             ("set-cookie", set_cookie(NONCE_COOKIE, "", 0)),
         ]
-        if find_cookie(cookies, WORKSPACE_COOKIE) != uid:
-            # What an earlier workspace of this name has stored in the browser, such as scripts, is not for this one.
-            headers.append(("set-cookie", set_cookie(WORKSPACE_COOKIE, uid, MARK_SECONDS)))
-            headers += [("set-cookie", each) for each in clear_cookies(cookies)]
-            headers.append(("clear-site-data", '"storage", "cache"'))
         path = call.parameter("path")
         is_local = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isascii() and path.isprintable()
         return _redirect(path if is_local and " " not in path else "/", headers)

@@ -47,7 +47,7 @@ class Repository:
         names = self.path.split("/")
         if not folder:
             return True
-        if "%" in self.path or "\\" in self.path or any(each in ("", ".", "..") for each in names):
+        if any(each in self.path for each in "%\\;") or any(each in ("", ".", "..") for each in names):
             return False
         return self.path.removesuffix(".git") == folder or self.path.startswith(f"{folder}/")
 

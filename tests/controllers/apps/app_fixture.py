@@ -89,7 +89,7 @@ class ReleaseHelm:
             return
         manifest = self._write_objects(kube, release, forces_conflicts=forces_conflicts)
         if self.hanging_values and self.hanging_values in release.values:
-            store_release(kube, release, "pending-upgrade", created_at=f"{self.now():.0f}", manifest=manifest)
+            store_release(kube, release, "pending-upgrade", created_at=str(int(self.now())), manifest=manifest)
             await asyncio.Event().wait()
         if self.refused_values and self.refused_values in release.values:
             store_release(kube, release, "failed", manifest=manifest)

@@ -14,6 +14,7 @@ from fairlead.controllers.helm.chart import Chart, Release
 from fairlead.controllers.helm.deploy import FAILED_RETRY_SECONDS, HelmRun, ReleaseRunner, ReleaseTarget
 from fairlead.controllers.helm.helm import RELEASE_PENDING
 from fairlead.controllers.helm.pending_release import MAX_RUN_SECONDS, clear_pending_release
+from fairlead.controllers.helm.release_records import ReleaseRecord
 from fairlead.controllers.instances.remote_errors import WARNING, InstanceError
 from fairlead.core.clock import timestamp
 from fairlead.upstream.access import ClusterEndpoint
@@ -59,6 +60,27 @@ async def test_a_run_that_may_still_be_active_is_not_disturbed(created: datetime
     kube = FakeKube()
     pending = put_release_secret(kube, "pending-upgrade", created)
     assert not await clear_pending_release(InMemoryClusterApi(kube), RELEASE, NOW)
+    assert pending in kube.objects
+
+
+async def test_the_pending_revision_of_a_run_that_has_failed_is_removed_at_once() -> None:
+    """As when the cluster did not answer any more, and helm could not record its failure."""
+    kube = FakeKube()
+    former = begin_attempt(1, RELEASE, NOW, 600).failed("HelmFailed", NOW + timedelta(seconds=20))
+    pending = put_release_secret(kube, "pending-upgrade", NOW + timedelta(seconds=10))
+    assert await clear_pending_release(InMemoryClusterApi(kube), RELEASE, NOW + timedelta(seconds=80), former)
+    assert pending not in kube.objects
+
+
+@pytest.mark.parametrize("has_succeeded", [True, False])
+async def test_a_run_of_another_tool_is_not_disturbed(has_succeeded: bool) -> None:
+    """It has begun after the last run of this server."""
+    kube = FakeKube()
+    former = begin_attempt(1, RELEASE, NOW, 600).failed("HelmFailed", NOW + timedelta(seconds=20))
+    if has_succeeded:
+        former = former.succeeded(ReleaseRecord(1, "deployed"))
+    pending = put_release_secret(kube, "pending-upgrade", NOW + timedelta(seconds=10 if has_succeeded else 30))
+    assert not await clear_pending_release(InMemoryClusterApi(kube), RELEASE, NOW + timedelta(seconds=80), former)
     assert pending in kube.objects
 
 

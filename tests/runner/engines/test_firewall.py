@@ -34,7 +34,6 @@ from fairlead.runner.engines.devcontainer.isolation.firewall import (
 )
 from fairlead.runner.engines.devcontainer.isolation.network import (
     INTERFACE_PREFIX,
-    former_network_name,
     network_name,
     network_prefix,
 )
@@ -298,17 +297,6 @@ async def test_rules_that_are_added_at_the_same_time_are_there_once_and_in_order
         assert [shown.count(jump) for jump in jumps] == [1] * len(jumps)
 
 
-async def test_rules_that_an_earlier_version_added_to_the_chain_of_all_are_removed(
-    places: tuple[Place, Place],
-) -> None:
-    settings = places[0].settings
-    former = [["FORWARD", *rule] for rule in list_forward_rules(settings)]
-    for rule in former:
-        assert run("iptables", "--wait", "-I", *rule).returncode == 0
-    await ensure_firewall(settings)
-    assert not any(has_rule("filter", rule) for rule in former)
-
-
 async def test_a_firewall_that_another_process_has_locked_is_an_error_that_names_the_file(
     places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,10 +354,10 @@ async def test_a_destination_that_is_translated_to_the_machine_is_not_reached(pl
             run("iptables", "--wait", "-t", "nat", "-D", *rule)
 
 
-async def test_a_network_with_the_name_of_an_earlier_version_is_replaced(places: tuple[Place, Place]) -> None:
+async def test_a_network_of_a_state_folder_that_was_moved_is_replaced(places: tuple[Place, Place]) -> None:
     place, _ = places
     await place.open()
-    former = former_network_name(place.settings.first_uid + place.number * IDS_PER_WORKSPACE)
+    former = network_name(Path("/moved"), place.settings.first_uid + place.number * IDS_PER_WORKSPACE)
     run("ip", "link", "delete", place.network)
     run("ip", "netns", "delete", place.network)
     run("ip", "netns", "add", former)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.runner.engines.devcontainer.adaptation import adapt_configuration
+from fairlead.runner.engines.devcontainer.adaptation import MAX_WARNINGS, adapt_configuration
 from fairlead.runner.engines.devcontainer.policy import check_configuration
 from tests.runner.harness.grants import make_grant
 
@@ -187,3 +187,31 @@ def test_what_is_not_an_object_asks_for_nothing(value: Any) -> None:
     """A workspace whose tools were taken over may print anything."""
     result = {"configuration": value, "mergedConfiguration": value, "featuresConfiguration": value}
     check_configuration(result, make_grant("features"))
+
+
+LONG_LISTS = {
+    "ports": '{"forwardPorts": [' + ",".join(map(str, range(10, 65536))) + '], "appPort": [' + "9," * 200_000 + "9]}",
+    "mounts": '{"runArgs": ["-q"], "mounts": [' + '"source=a,target=/a",' * 40_000 + '"source=a,target=/a"]}',
+    "capabilities": '{"runArgs": ["-q"], "capAdd": [' + '"SYS_PTRACE",' * 70_000 + '"SYS_PTRACE"]}',
+    "variables": '{"runArgs": [' + ",".join(f'"-e", "a{number}=1"' for number in range(50_000)) + "]}",
+    "arguments": '{"runArgs": [' + '"-p=1",' * 100_000 + '"-p=1"]}',
+    "unknown properties": "{" + ",".join(f'"{number}": 1' for number in range(60_000)) + "}",
+}
+"""Each is less than the 1 MiB that is read of a file."""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", LONG_LISTS)
+def test_a_configuration_with_very_many_entries_is_adapted_in_time(name: str) -> None:
+    """A thread of the runner does it, of which there are few, so it must not take minutes."""
+    assert len(LONG_LISTS[name]) < 1 << 20
+    adapted = adapt_configuration(LONG_LISTS[name], make_grant())
+    assert adapted.text
+    assert len(adapted.warnings) <= MAX_WARNINGS
+    assert all(len(each) < 400 for each in adapted.warnings)
+
+
+def test_a_warning_shows_a_part_of_a_long_value() -> None:
+    for configuration in ({"appPort": "a" * 100_000 + ":80"}, {"workspaceMount": f"source=a,target=/{'a' * 100_000}"}):
+        (warning,) = adapt_configuration(json.dumps(configuration), make_grant()).warnings
+        assert len(warning) < 400

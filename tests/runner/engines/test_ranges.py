@@ -11,7 +11,7 @@ from fairlead.runner.engines.devcontainer.isolation import ranges
 from fairlead.runner.engines.devcontainer.isolation.network import network_name
 from fairlead.runner.engines.devcontainer.isolation.ranges import check_range, claim_existing, claim_number
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, open_folder, write_json
-from fairlead.runner.engines.devcontainer.pulled_images import PULLED, PulledImages
+from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 
@@ -32,7 +32,7 @@ def claim(settings: Settings, uid: str) -> int:
 
 
 def write_number(settings: Settings, uid: str, number: int) -> None:
-    """As an earlier version did, without a claim."""
+    """As version 0.2 did, without a claim."""
     folder = open_folder(settings.state_folder, uid)
     folder.root.mkdir(parents=True)
     write_json(folder.identity, {"number": number})
@@ -85,7 +85,7 @@ def test_two_workspaces_with_one_number_from_an_earlier_version_do_not_both_star
         claim_existing(settings)
     assert claim(first, "x") == 0
     with pytest.raises(
-        EngineError, match=r"of another runner on this machine, in .*/a/workspaces/x, because an earlier"
+        EngineError, match=r"of another runner on this machine, in .*/a/workspaces/x, because version 0.2"
     ):
         claim(second, "x")
     assert claim(second, "y") == 1
@@ -144,33 +144,6 @@ def test_pulled_images_have_a_number_that_no_workspace_gets(tmp_path: Path) -> N
     assert [claim(both[0], "x"), claim(both[1], "x")] == [0, 1]
     with pytest.raises(EngineError, match="no part left"):
         claim(both[0], "y")
-
-
-def make_former_store(settings: Settings) -> WorkspaceFolder:
-    """As an earlier version did: with the ids of the last number, and without a claim."""
-    folder = PulledImages(settings).folder
-    folder.root.mkdir(parents=True)
-    folder.disk.write_text("files of the last number")
-    (folder.root / PULLED).touch()
-    return folder
-
-
-def test_pulled_images_of_an_earlier_version_keep_their_number(tmp_path: Path) -> None:
-    first, second = (make_settings(tmp_path, state, network_pool="10.99.0.0/26") for state in "ab")
-    folder = make_former_store(first)
-    claim_existing(first)
-    assert PulledImages(second).first_uid == second.first_uid + 2 * 65536
-    (store,) = PulledImages(first).store()
-    assert (store.first_uid, folder.disk.exists()) == (first.first_uid + 3 * 65536, True)
-
-
-def test_pulled_images_of_an_earlier_version_whose_number_another_runner_has_are_removed(tmp_path: Path) -> None:
-    first, second = (make_settings(tmp_path, state, network_pool="10.99.0.0/26") for state in "ab")
-    folder = make_former_store(second)
-    assert PulledImages(first).first_uid == first.first_uid + 3 * 65536
-    assert PulledImages(second).store() == []
-    assert not folder.disk.exists()
-    assert PulledImages(second).first_uid == second.first_uid + 2 * 65536
 
 
 @pytest.mark.parametrize("changes", [{"first_uid": 1_500_000_000}, {"network_pool": "10.99.0.0/16"}], ids=str)

@@ -74,6 +74,16 @@ async def test_a_queued_request_is_authenticated_again() -> None:
     assert fixture.reauthenticated == [second]
 
 
+async def test_a_queued_request_of_another_pipeline_is_authenticated_again_by_that_one() -> None:
+    fixture = FlowFixture()
+    authenticated: list[Call] = []
+    fixture.stage = fixture.stage.with_authentication(authenticated.append)
+    request = build_request(GET)
+    fixture.use_up_budget()
+    await fixture.send(request)
+    assert (authenticated, fixture.reauthenticated) == ([request], [])
+
+
 @pytest.mark.parametrize(
     ("rows", "size", "target", "accept", "is_bulk"),
     [

@@ -7,7 +7,7 @@ from fairlead.core.errors import BadRequest
 from fairlead.subresources.ports.cookies import rewrite_set_cookies
 from fairlead.subresources.ports.grants import Grant, GrantSigners
 from fairlead.subresources.ports.headers import PortHeadEncoder, rewrite_location
-from fairlead.subresources.ports.hosts import PortAddress, PortHosts
+from fairlead.subresources.ports.hosts import MAX_NAMES_CHARS, PortAddress, PortHosts, mark_of
 
 HOSTS = PortHosts("ports.example.com", "https://fairlead.example.com:8443")
 GRANT = Grant(
@@ -29,6 +29,23 @@ def test_a_host_name_and_its_port_belong_together() -> None:
     assert HOSTS.parse(origin.removeprefix("https://")) == address
 
 
+def test_each_workspace_has_its_own_origin_whatever_its_name() -> None:
+    addresses = [PortAddress(8080, "desk", "demo", mark_of(uid)) for uid in ("former", "later")]
+    origins = [HOSTS.origin(each) for each in addresses]
+    assert len({*origins, HOSTS.origin(PortAddress(8080, "desk", "demo"))}) == 3
+    assert [HOSTS.parse(each.removeprefix("https://")) for each in origins] == addresses
+
+
+def test_a_name_that_has_a_host_has_one_with_the_mark_as_well() -> None:
+    longest = "d" * (MAX_NAMES_CHARS - len("8080----demo"))
+    for mark in ("", mark_of("x")):
+        origin = HOSTS.origin(PortAddress(8080, longest, "demo", mark))
+        label = origin.removeprefix("https://").partition(".")[0]
+        assert len(label) <= 63
+        with pytest.raises(BadRequest):
+            HOSTS.origin(PortAddress(8080, f"{longest}d", "demo", mark))
+
+
 @pytest.mark.parametrize(
     "host",
     [
@@ -36,6 +53,8 @@ def test_a_host_name_and_its_port_belong_together() -> None:
         "65536--desk--demo.ports.example.com",
         "8080--desk.ports.example.com",
         "8080--desk--demo--x.ports.example.com",
+        "8080--desk--demo--abcdefg1.ports.example.com",
+        "8080--desk--demo--abcdefgh--abcdefgh.ports.example.com",
         "a.8080--desk--demo.ports.example.com",
         "ports.example.com",
         f"8080--{'d' * 60}--demo.ports.example.com",

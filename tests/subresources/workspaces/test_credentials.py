@@ -254,7 +254,13 @@ async def test_credentials_for_a_path_are_for_repositories_below_it(credentials:
 
     assert await read("/Team/shop.git") == await read("Team/deep/shop") == await read("Team.git") == "team"
     assert await read("Teams/shop.git") == await read("team/shop.git") == await read("") == "all"
-    assert await read("Team/../other.git") == await read("Team/%2e%2e/other.git") == await read("Team//x") == "all"
+    assert (
+        await read("Team/../other.git")
+        == await read("Team/%2e%2e/other.git")
+        == await read("Team//x")
+        == await read("Team/..;/other.git")
+        == "all"
+    )
     credentials.usable = {"b"}
     assert await read("") is await read("Team/../other.git") is None
     assert (await credentials.read())["gitPathHosts"] == ["git.example.com"]

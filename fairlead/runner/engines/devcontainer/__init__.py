@@ -10,6 +10,8 @@ sources.py           which sources are allowed, and how they are fetched
 configuration.py     finds and reads the devcontainer.json
 session_environment.py  variables of sessions: `remoteEnv`, and secrets that the template names
 adaptation.py        adapts a devcontainer.json to what a workspace can have
+compose/             Compose files, as a devcontainer.json of one container and a plan for the services beside it
+services.py          services of Compose files, as the runner sees them
 policy.py            what a devcontainer.json may ask for
 grant.py             what a workspace may have, for the policy and the shim
 inside/              programs that run in the holder, the shim between the CLI and podman among them

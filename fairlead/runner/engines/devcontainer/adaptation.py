@@ -7,7 +7,9 @@ also checks the result.
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +25,8 @@ from fairlead.runner.engines.devcontainer.inside.run_options import (
 from fairlead.runner.engines.devcontainer.policy import BUILD_PROPERTIES, COMPOSE, KNOWN_PROPERTIES, feature_path
 
 MAX_SHOWN = 200
+MAX_WARNINGS = 100
+"""That the log of a task shows."""
 _VARIABLE = re.compile(r"\$\{[A-Za-z]{1,64}\}")
 LOCAL_FOLDER = "${localWorkspaceFolder}"
 FLAGS_OF_RUN = frozenset(
@@ -57,16 +61,37 @@ WITHOUT_MEANING = frozenset({"--rm", "--name", "--label", "-l", "-it", "-ti", "-
 
 @dataclass(slots=True)
 class Adaptation:
+    """Lists and objects in the configuration are copies, so that they can be changed: a repository may list hundreds of
+    thousands of things."""
+
     configuration: dict[str, Any]
     grant: Grant
-    warnings: list[str] = field(default_factory=list)
+    warnings: dict[str, None] = field(default_factory=dict)
+    """Each once, in order."""
+
+    def warn(self, what: str, text: str) -> None:
+        if len(self.warnings) < MAX_WARNINGS:
+            self.warnings[f"{what[:MAX_SHOWN]}{text}"] = None
 
     def leave_out(self, what: str, why: str) -> None:
-        self.warnings.append(f"{what[:MAX_SHOWN]} is left out: {why}")
+        self.warn(what, f" is left out: {why}")
 
     def append(self, name: str, value: Any) -> None:
+        self.own_list(name).append(value)
+
+    def own_list(self, name: str) -> list[Any]:
+        """The property, which becomes an empty list if it is none."""
         listed = self.configuration.get(name)
-        self.configuration[name] = [*(listed if isinstance(listed, list) else []), value]
+        if not isinstance(listed, list):
+            listed = self.configuration[name] = []
+        return listed
+
+    def own_object(self, name: str) -> dict[str, Any]:
+        """The property, which becomes an empty object if it is none."""
+        fields = self.configuration.get(name)
+        if not isinstance(fields, dict):
+            fields = self.configuration[name] = {}
+        return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +107,18 @@ def adapt_configuration(text: str, grant: Grant) -> Adapted:
         parsed = parse_jsonc(text)
     except (Malformed, TooManyValues):
         return Adapted("")
-    if COMPOSE & parsed.keys():
-        return Adapted("")
-    adaptation = Adaptation(dict(parsed), grant)
-    for adapt in STEPS:
-        adapt(adaptation)
+    adaptation = adapt_properties(parsed, grant)
     if adaptation.configuration == parsed:
         return Adapted("")
-    return Adapted(encode(adaptation.configuration).decode(), tuple(dict.fromkeys(adaptation.warnings)))
+    return Adapted(encode(adaptation.configuration).decode(), tuple(adaptation.warnings))
+
+
+def adapt_properties(properties: Mapping[str, Any], grant: Grant) -> Adaptation:
+    """The properties of a configuration, or of a service of Compose files, as a workspace can have them."""
+    adaptation = Adaptation({name: copy(value) for name, value in properties.items()}, grant)
+    for adapt in STEPS:
+        adapt(adaptation)
+    return adaptation
 
 
 # --- properties -------------------------------------------------------------------------------------------------------
@@ -98,7 +127,10 @@ def adapt_configuration(text: str, grant: Grant) -> Adapted:
 def _adapt_properties(adaptation: Adaptation) -> None:
     """Properties that have no place here, and those that are not known."""
     for name in list(adaptation.configuration):
-        if name == "initializeCommand":
+        if name in COMPOSE and "dockerComposeFile" not in adaptation.configuration:
+            adaptation.leave_out(name, "there is no dockerComposeFile that it belongs to")
+            del adaptation.configuration[name]
+        elif name == "initializeCommand":
             adaptation.leave_out(name, "it would run outside of the container; use onCreateCommand")
             del adaptation.configuration[name]
         elif name not in KNOWN_PROPERTIES:
@@ -108,13 +140,13 @@ def _adapt_properties(adaptation: Adaptation) -> None:
 
 def _adapt_run_arguments(adaptation: Adaptation) -> None:
     arguments = adaptation.configuration.pop("runArgs", None)
-    remaining = [each for each in arguments if isinstance(each, str)] if isinstance(arguments, list) else []
+    remaining = deque(each for each in arguments if isinstance(each, str)) if isinstance(arguments, list) else deque()
     passed_on: list[str] = []
     while remaining:
-        option, has_value, value = remaining.pop(0).partition("=")
+        option, has_value, value = remaining.popleft().partition("=")
         name = ALIASES.get(option, option)
         if not has_value and name not in FLAGS_OF_RUN and remaining and not remaining[0].startswith("-"):
-            value = remaining.pop(0)
+            value = remaining.popleft()
         passed_on += _adapt_run_argument(adaptation, name, value)
     if passed_on:
         adaptation.configuration["runArgs"] = passed_on
@@ -131,8 +163,7 @@ def _adapt_run_argument(adaptation: Adaptation, name: str, value: str) -> list[s
         adaptation.configuration[SWITCHES[name]] = True
     elif name == "--env" and "=" in value[1:]:
         variable, _, text = value.partition("=")
-        given = adaptation.configuration.get("containerEnv")
-        adaptation.configuration["containerEnv"] = {**(given if isinstance(given, dict) else {}), variable: text}
+        adaptation.own_object("containerEnv")[variable] = text
     elif name == "--user" and value:
         adaptation.configuration.setdefault("containerUser", value)
     elif name == "--volume" and value:
@@ -152,16 +183,18 @@ def _describe_volume(value: str) -> str:
 
 def _adapt_ports(adaptation: Adaptation) -> None:
     ports = adaptation.configuration.pop("appPort", None)
+    listed = adaptation.configuration.get("forwardPorts")
+    forwarded = {each for each in listed if isinstance(each, int)} if isinstance(listed, list) else set[int]()
     for entry in ports if isinstance(ports, list) else [ports]:
         port = _find_inner_port(entry)
         if port is None:
             if entry:
                 adaptation.leave_out(f"appPort {entry}", "it is no port of the container")
             continue
-        forwarded = adaptation.configuration.get("forwardPorts")
-        if not isinstance(forwarded, list) or port not in forwarded:
+        if port not in forwarded:
+            forwarded.add(port)
             adaptation.append("forwardPorts", port)
-        adaptation.warnings.append(f"appPort {entry}: no port of the machine is opened; it is forwarded as {port}")
+        adaptation.warn(f"appPort {entry}", f": no port of the machine is opened; it is forwarded as {port}")
 
 
 def _find_inner_port(entry: Any) -> int | None:
@@ -184,7 +217,7 @@ def _adapt_work_folder(adaptation: Adaptation) -> None:
         return
     adaptation.configuration["workspaceMount"] = f"type=bind,source={LOCAL_FOLDER},target={target}"
     if fields.get("source") != LOCAL_FOLDER:
-        adaptation.warnings.append(f"workspaceMount: the work folder is mounted at {target}, from the workspace's disk")
+        adaptation.warn(f"workspaceMount: the work folder is mounted at {target}", ", from the workspace's disk")
 
 
 def _adapt_mounts(adaptation: Adaptation) -> None:
@@ -192,19 +225,21 @@ def _adapt_mounts(adaptation: Adaptation) -> None:
     for mount in mounts if isinstance(mounts, list) else [mounts]:
         if not mount:
             continue
-        problem = find_mount_problem(_replace_variables(read_mount(mount)))
+        work_folder = adaptation.grant.work_folder
+        problem = find_mount_problem(_replace_variables(read_mount(mount), work_folder), work_folder)
         if problem:
             adaptation.leave_out(f"mount {mount}", problem)
         else:
             adaptation.append("mounts", mount)
 
 
-def _replace_variables(fields: Mapping[str, str] | None) -> dict[str, str] | None:
+def _replace_variables(fields: Mapping[str, str] | None, work_folder: str) -> dict[str, str] | None:
     """The CLI replaces variables later, and the shim checks the result. Of the machine there are none but the place of
     the work folder, which begins with a slash like all paths."""
     if fields is None:
         return None
-    replaced = {name: _VARIABLE.sub("x", value) for name, value in fields.items()}
+    placed = {name: value.replace(LOCAL_FOLDER, work_folder) for name, value in fields.items()}
+    replaced = {name: _VARIABLE.sub("x", value) for name, value in placed.items()}
     if fields["target"].startswith("${containerWorkspaceFolder}"):
         replaced["target"] = f"/{replaced['target']}"
     return replaced
@@ -255,7 +290,7 @@ def _adapt_features(adaptation: Adaptation) -> None:
         digest = adaptation.grant.feature_pins.get(path)
         pinned = f"{path}@{digest}" if digest else name
         if pinned != name:
-            adaptation.warnings.append(f"feature {name[:MAX_SHOWN]}: the operator of the runner has pinned {pinned}")
+            adaptation.warn(f"feature {name}", f": the operator of the runner has pinned {pinned}")
         chosen[pinned] = options
     adaptation.configuration["features"] = chosen
 

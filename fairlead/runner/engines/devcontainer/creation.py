@@ -24,6 +24,7 @@ from fairlead.runner.engines.contract import (
     TaskContext,
     WorkspaceSpec,
 )
+from fairlead.runner.engines.devcontainer.adaptation import MAX_WARNINGS
 from fairlead.runner.engines.devcontainer.build_keys import read_key, receive_key
 from fairlead.runner.engines.devcontainer.configuration import (
     Configuration,
@@ -32,6 +33,7 @@ from fairlead.runner.engines.devcontainer.configuration import (
     describe_override,
     find_configuration,
     list_base_images,
+    place_configuration,
     raise_refusals,
     read_configuration,
     read_omissions,
@@ -48,6 +50,7 @@ from fairlead.runner.engines.devcontainer.preparation import build_grant, check_
 from fairlead.runner.engines.devcontainer.programs import last_line, parse_large_object, parse_object
 from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
 from fairlead.runner.engines.devcontainer.recovery import start_recovery
+from fairlead.runner.engines.devcontainer.services import PREPARE_SERVICES, describe_failed, note_services
 from fairlead.runner.engines.devcontainer.session_environment import (
     choose_secret_variables,
     read_container_environment,
@@ -79,7 +82,6 @@ WRITING = (
     Reason.COMMAND_FAILED,
 )
 """What may fail because the disk is full, also if no message says so."""
-MAX_WARNINGS = 100
 PIECE_BYTES = 4096
 """Of the log, which are passed on at a time."""
 FILL_PRIVATE = """
@@ -219,6 +221,7 @@ class Creation:
             await self._write_secrets(holder)
             configuration = await find_configuration(holder, self.spec, self.grant)
             holder = await self._pull_images(factory, holder, configuration)
+            await place_configuration(holder, configuration)
             read = await read_configuration(self.settings, holder, self.grant, configuration)
             merged = select_session_properties(read.get("mergedConfiguration"))
             self._log_warnings(configuration.warnings)
@@ -246,6 +249,7 @@ class Creation:
             configuration = await find_configuration(holder, self.spec, self.grant)
             if checked.get("digest") != configuration.digest:
                 return False
+            await place_configuration(holder, configuration)
             self._start_cli(holder, configuration, checked.get("merged") or {}, session_secrets)
         await self.finish(first_step=START)
         return True
@@ -265,7 +269,7 @@ class Creation:
             raise
         await self._forget_secrets()
         if (holder := find_holder(self.folder.holder)) is not None:
-            self._log_warnings(await read_omissions(holder))
+            self._log_warnings([*await read_omissions(holder), *await describe_failed(self.folder, holder)])
         await self._save_session(self.command.read_output())
 
     def _end_build(self, turn: BuildTurn | None) -> None:
@@ -346,6 +350,7 @@ class Creation:
         secrets = {name: value for name, value in self.spec.secrets.items() if name not in GIT_CREDENTIALS}
         write_file(self.folder.task / "secrets.json", json.dumps(secrets).encode())
         write_file(self.folder.task / "merged.json", json.dumps(merged).encode())
+        note_services(self.folder, configuration.services)
         write_file(self.folder.task / "session-secrets.json", json.dumps(session_secrets).encode())
         gpus = "all" if self.grant.allows("gpu") else "none"
         command = [
@@ -355,6 +360,8 @@ class Creation:
             *("--secrets-file", "/run/secrets.json"),
             *dotfiles_options(self.spec, self.settings),
         ]
+        if configuration.services is not None:
+            command = [*PREPARE_SERVICES, *command]
         environment = {**ENVIRONMENT, "NODE_OPTIONS": f"--require={BLOCKING_OUTPUT}"}
         self.command.start(self.task.task_id, holder.enter(command), environment)
 

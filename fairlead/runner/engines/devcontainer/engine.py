@@ -48,6 +48,7 @@ from fairlead.runner.engines.devcontainer.observation import Container, Observer
 from fairlead.runner.engines.devcontainer.ports import connect, list_listening
 from fairlead.runner.engines.devcontainer.preparation import decode_spec
 from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
+from fairlead.runner.engines.devcontainer.services import read_log, stop_services
 from fairlead.runner.engines.devcontainer.session_environment import read_secrets
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shared_images import SharedImages
@@ -198,9 +199,10 @@ class DevcontainerEngine:
         if container is not None:
             folder.stopped.touch()
         if container is not None and holder is not None:
-            requests = EndRequests(list_box(folder), partial(_select_sessions, container))
+            requests = EndRequests(list_box(folder, container), partial(_select_sessions, container))
             await request_end(uid, requests, GRACE_SECONDS)
             await holder.run(self.settings.podman, "stop", "--ignore", f"--time={MAIN_GRACE_SECONDS}", CONTAINER)
+            await stop_services(self.settings, folder, holder)
             self.observer.forget(uid)
             await self.observer.find_container(uid)  # how it ended is not known without the holder
 
@@ -300,6 +302,9 @@ class DevcontainerEngine:
         await self._running(uid)
         return await connect(self._holder(uid).pid, port)
 
+    async def read_service_log(self, uid: str, service: str) -> bytes:
+        return await read_log(self.settings, self._folder(uid), self._holder(uid), service)
+
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _folder(self, uid: str) -> WorkspaceFolder:
@@ -327,9 +332,11 @@ def _use_former_spec(folder: WorkspaceFolder, spec: WorkspaceSpec) -> WorkspaceS
     return replace(decode_spec(fields), secrets=spec.secrets, secret_options=spec.secret_options)
 
 
-def list_box(folder: WorkspaceFolder) -> ListPids:
-    """Lists the processes in the container."""
-    return partial(list_cgroup_pids, find_box(folder, "pids"))
+def list_box(folder: WorkspaceFolder, container: Container | None = None) -> ListPids:
+    """Lists the processes of the workspace, or those of its container alone, without services beside it."""
+    box = find_box(folder, "pids")
+    own = box / f"libpod-{container.id}" if container is not None else box
+    return partial(list_cgroup_pids, own if own.is_dir() else box)
 
 
 def _select_sessions(container: Container, members: Members) -> list[ProcessSample]:

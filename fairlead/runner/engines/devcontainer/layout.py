@@ -5,6 +5,7 @@
     holder.json     the first process of its holder
     container.json  the container, as it was last seen
     images.json     the pulled images that it uses
+    services.json   the names of services of Compose files beside it
     unused          there is nothing of the repository on the disk that has run
     overuse         why the engine has ended the workspace
     build-key.json  the digest of what its image is built from (`build_keys.py`)
@@ -71,6 +72,11 @@ class WorkspaceFolder:
     def images(self) -> Path:
         """The IDs of pulled images that the workspace uses, by name."""
         return self.root / "images.json"
+
+    @property
+    def services(self) -> Path:
+        """The names of the services of Compose files that run beside the container."""
+        return self.root / "services.json"
 
     @property
     def checked(self) -> Path:

@@ -153,5 +153,10 @@ def encode_spec(spec: WorkspaceSpec) -> dict[str, Any]:
 def decode_spec(fields: dict[str, Any]) -> WorkspaceSpec:
     source = dict(fields["source"])
     kind = SOURCES[source.pop("kind")]
-    changes = {"source": kind(**source), "limits": Limits(**fields["limits"])}
-    return WorkspaceSpec(**{**fields, **changes, "permissions": frozenset(fields["permissions"])})
+    changes = {
+        "source": kind(**source),
+        "limits": Limits(**fields["limits"]),
+        "permissions": frozenset(fields["permissions"]),
+        "git_path_hosts": tuple(fields.get("git_path_hosts") or ()),  # 0.2 has none
+    }
+    return WorkspaceSpec(**{**fields, **changes})

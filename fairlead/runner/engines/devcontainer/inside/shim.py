@@ -19,6 +19,7 @@ from typing import Any
 from .announcement import announce
 from .pulls import PullFailed, pull_image
 from .run_options import Refused, rewrite_run
+from .services import StartFailed, add_main_command, host_options, read_plan, resolve_binds, start_services
 
 SETTINGS = "/etc/fairlead/shim.json"
 CONTAINER_ID, OWNED, REFUSALS = "/ws/container.id", "/ws/owned", "/ws/refused"
@@ -39,19 +40,14 @@ class WrongPlatform(Exception):
 
 def main(arguments: Sequence[str]) -> int:
     """Replaces this process by podman, or returns an exit code."""
-    with open(SETTINGS) as file:
-        settings: Mapping[str, Any] = json.load(file)
+    settings = read_settings()
     podman = settings["podman"]
     try:
         match list(arguments):
             case ["run", *rest]:
                 announce(None)
                 remove_file(CONTAINER_ID)  # podman refuses to replace it
-                arguments = [
-                    "run",
-                    *settings["run"],
-                    *rewrite_run(rest, settings["permissions"], settings["work_folder"], note_omission),
-                ]
+                arguments = ["run", *settings["run"], *describe_container(rest, settings)]
             case ["build", *rest]:
                 from .builds import run_build
 
@@ -65,6 +61,7 @@ def main(arguments: Sequence[str]) -> int:
                 arguments = ["events", f"--since={SINCE}", *rest]
             case ["start" | "create", *_]:
                 announce(None)
+                start_services(settings, note_omission)
             case ["exec", *rest]:
                 announce(None)
                 give_ownership(rest, settings)
@@ -73,11 +70,34 @@ def main(arguments: Sequence[str]) -> int:
     except PullFailed as failure:
         record_refusal("ImagePullFailed", str(failure))
         return REFUSED
+    except StartFailed as failure:
+        record_refusal("StartFailed", str(failure))
+        return REFUSED
     except (Refused, WrongPlatform) as refusal:
         record_refusal("PlatformMismatch" if isinstance(refusal, WrongPlatform) else "PolicyViolation", str(refusal))
         print(f"refused by the runner: {refusal}", file=sys.stderr)
         return REFUSED
     os.execv(podman, [podman, *arguments])
+
+
+def read_settings() -> Mapping[str, Any]:
+    with open(SETTINGS) as file:
+        settings: Mapping[str, Any] = json.load(file)
+    return settings
+
+
+def describe_container(arguments: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
+    """The options and operands of `podman run` for the container of the workspace. The services beside it, which it may
+    need from its first moment on, are started first."""
+    work_folder = settings["work_folder"]
+    checked = rewrite_run(arguments, settings["permissions"], work_folder, note_omission)
+    checked = resolve_binds(checked, work_folder, note_omission)
+    plan = read_plan()
+    if plan is None:
+        return checked
+    start_services(settings, note_omission)
+    image = next(each for each in checked if not each.startswith("-"))
+    return [*host_options(plan), *add_main_command(settings["podman"], plan, checked, image)]
 
 
 def give_ownership(arguments: Sequence[str], settings: Mapping[str, Any]) -> None:

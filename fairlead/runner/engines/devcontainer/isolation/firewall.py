@@ -18,7 +18,6 @@ import fcntl
 import hashlib
 import ipaddress
 import os
-import re
 import shlex
 import time
 from collections.abc import AsyncIterator, Iterable
@@ -44,10 +43,7 @@ HOOKS = ("PREROUTING", "INPUT", "FORWARD")
 """Where packets of workspaces pass the chain."""
 IPTABLES, IP6TABLES, IPTABLES_RESTORE = "/usr/sbin/iptables", "/usr/sbin/ip6tables", "/usr/sbin/iptables-restore"
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
-INTERFACES = Path("/sys/class/net")
 IPV6_RULE = ("PREROUTING", "-i", f"{INTERFACE_PREFIX}+", "-j", "DROP")
-FORMER_INTERFACE = re.compile(rf"{INTERFACE_PREFIX}[0-9a-f]{{1,4}}")
-"""The names of earlier versions, which had no part for the runner. What began then still runs with them."""
 CHECK_SECONDS = 10.0
 LOCK_SECONDS = 60.0
 LOCK_POLL_SECONDS = 0.02
@@ -115,8 +111,7 @@ def list_jumps(settings: Settings) -> list[list[str]]:
     """The rules that lead to the chain."""
     chain = chain_name(settings)
     interfaces = f"{network_prefix(settings.state_folder)}+"
-    jumps = [[hook, "-i", interfaces, "-j", chain] for hook in HOOKS]
-    return [*jumps, ["PREROUTING", "-s", settings.network_pool, "-j", chain]] if _has_former_interfaces() else jumps
+    return [[hook, "-i", interfaces, "-j", chain] for hook in HOOKS]
 
 
 def chain_name(settings: Settings) -> str:
@@ -157,8 +152,6 @@ async def ensure_firewall(settings: Settings) -> None:
         await _drop_ipv6()
         await _add_chains(settings)
         await _remove_former_chains(settings)
-        for rule in list_forward_rules(settings):  # earlier versions had them in the chain of all
-            await _iptables("-D", "FORWARD", *rule, table="filter")
 
 
 @asynccontextmanager
@@ -241,8 +234,8 @@ async def _add_chains(settings: Settings) -> None:
 
 
 async def _remove_former_chains(settings: Settings) -> None:
-    """Those of other settings of this runner, and of earlier versions, which led to them by address. What such a
-    version added to a chain that all runners shared stays, and nothing leads there."""
+    """Those of other settings of this runner, and of version 0.2, which led to them by address. What that version added
+    to a chain that all runners shared stays, and nothing leads there."""
     listed = await run_program([IPTABLES, "--wait", "-t", "mangle", "-S"], {"PATH": PATH})
     wanted = {" ".join(rule) for rule in list_jumps(settings)}
     matches = (f"-i {network_prefix(settings.state_folder)}+ ", f"-s {settings.network_pool} ")
@@ -295,16 +288,12 @@ def _list_networks(settings: Settings) -> list[str]:
     """The names of the networks of this runner."""
     prefix = network_prefix(settings.state_folder)
     names = os.listdir(NAMESPACES) if NAMESPACES.is_dir() else []
-    return [name for name in names if name.startswith(prefix) or FORMER_INTERFACE.fullmatch(name)]
+    return [name for name in names if name.startswith(prefix)]
 
 
 def _list_name_services(settings: Settings) -> list[list[str]]:
     servers = find_name_servers(settings)
     return [["-p", each, "--dport", "53", "-d", server] for server in servers for each in ("udp", "tcp")]
-
-
-def _has_former_interfaces() -> bool:
-    return any(FORMER_INTERFACE.fullmatch(name) for name in os.listdir(INTERFACES))
 
 
 async def _drop_ipv6() -> None:

@@ -197,9 +197,7 @@ def save_holder(path: Path, holder: Holder) -> None:
 def find_holder(path: Path) -> Holder | None:
     """The holder that was saved there, if it runs."""
     fields: dict[str, Any] | None = read_json(path)
-    if fields is None:
-        return None
-    if fields.get("boot_id", read_boot_id()) != read_boot_id():  # earlier versions did not save it
+    if fields is None or fields["boot_id"] != read_boot_id():
         return None
     holder = Holder(int(fields["pid"]), int(fields["start_ticks"]), tuple(fields["cgroups"]))
     return holder if holder.start_ticks and holder.is_alive() else None

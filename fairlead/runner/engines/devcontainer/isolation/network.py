@@ -17,7 +17,7 @@ from fairlead.runner.engines.devcontainer.settings import Settings
 NAMESPACES = Path("/run/netns")
 INTERFACE_PREFIX = "flwv"
 """How the names of the networks' interfaces on the machine begin, unlike those of any other program, and of the bridges
-of earlier versions."""
+of version 0.2."""
 ADDRESSES_PER_WORKSPACE = 16
 RESOLVERS = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
 """The second one has the servers that the resolver on a machine with systemd asks itself."""
@@ -50,17 +50,12 @@ ip -n "$name" route replace default via "${gateway%/*}"
 """Without addresses of IPv6, which the firewall does not cover. Root of the workspace may use every port, as it could
 in a network of its own, and send pings.
 
-The number of a workspace is its own on the machine (`ranges.py`). So another interface with its address is what an
-earlier version, which gave other names, or a state folder that was moved has left."""
+The number of a workspace is its own on the machine (`ranges.py`). So another interface with its address is what a state
+folder that was moved has left."""
 REMOVAL = """
-name=$1 former=$2
-ip link delete "$name" 2>/dev/null
-ip netns delete "$name" 2>/dev/null
-if [ -e "/run/netns/$former" ] && [ -z "$(ip netns pids "$former")" ]; then
-    ip link delete "$former" 2>/dev/null
-    ip netns delete "$former"
-fi
-[ ! -e "/run/netns/$name" ]
+ip link delete "$1" 2>/dev/null
+ip netns delete "$1" 2>/dev/null
+[ ! -e "/run/netns/$1" ]
 """
 
 
@@ -73,11 +68,6 @@ def network_prefix(state_folder: Path) -> str:
 def network_name(state_folder: Path, first_uid: int) -> str:
     """Both of the namespace and of the machine's end of the cable. It has at most 15 characters."""
     return f"{network_prefix(state_folder)}{first_uid // IDS_PER_WORKSPACE:04x}"
-
-
-def former_network_name(first_uid: int) -> str:
-    """The name in earlier versions, which all runners of a machine had in common."""
-    return f"{INTERFACE_PREFIX}{first_uid // IDS_PER_WORKSPACE:x}"
 
 
 async def ensure_network(settings: Settings, grant: Grant) -> str:
@@ -99,8 +89,7 @@ async def ensure_network(settings: Settings, grant: Grant) -> str:
 
 async def remove_network(settings: Settings, first_uid: int) -> None:
     name = network_name(settings.state_folder, first_uid)
-    names = (name, former_network_name(first_uid))
-    result = await run_program(["/bin/sh", "-c", REMOVAL, "network", *names], {"PATH": PATH})
+    result = await run_program(["/bin/sh", "-c", REMOVAL, "network", name], {"PATH": PATH})
     if result.code != 0:
         raise EngineError(
             Reason.ENGINE_UNAVAILABLE, f"the network {name} cannot be removed: {last_line(result.errors)}"

@@ -108,8 +108,8 @@ def claim_number(settings: Settings, folder: WorkspaceFolder, is_highest: bool =
 
 
 def claim_existing(settings: Settings) -> None:
-    """Notes the range of this runner, and the numbers that its workspaces have from an earlier version. Raises
-    EngineError if another runner has them."""
+    """Notes the range of this runner, and the numbers that its workspaces have from version 0.2. Raises EngineError if
+    another runner has them."""
     with lock_ranges(settings):
         _claim_range(settings)
 
@@ -171,8 +171,9 @@ def _claim_range(settings: Settings) -> dict[str, Claims]:
     known = {state: each for state, each in known.items() if each.numbers or os.path.isdir(state)}
     before = known.get(own_name)
     has_same_range = before is None or before.range == _range_of(settings)
-    for folder in _list_stores(settings):
-        _adapt_store(settings, known, folder, has_same_range)
+    if not has_same_range:
+        for folder in _list_stores(settings):
+            _remove_store(folder)
     known[own_name] = Claims(_range_of(settings), before.numbers if before is not None and has_same_range else {})
     for path, number in _list_own(settings).items():
         if _find_other(known, settings, number) is None:  # else the one that was noted first has it
@@ -181,21 +182,15 @@ def _claim_range(settings: Settings) -> dict[str, Claims]:
     return known
 
 
-def _adapt_store(settings: Settings, known: dict[str, Claims], folder: WorkspaceFolder, has_same_range: bool) -> None:
-    """Removes pulled images whose files belong to ids that this runner does not have any more: they are a cache. Those
-    of an earlier version, which noted no number, have the ids of the last one."""
-    last = _range_of(settings).size - 1
-    is_former = read_number(folder) is None and (folder.disk.exists() or folder.store.exists())
-    if not has_same_range or (is_former and last in _list_taken(settings, known)):
-        if (holder := find_holder(folder.holder)) is not None:
-            send_to(holder.pid, holder.start_ticks, signal.SIGKILL)
-        if subprocess.run(["/bin/rm", "-rf", "--", str(folder.root)], check=False).returncode != 0:
-            raise EngineError(
-                Reason.ENGINE_UNAVAILABLE,
-                f"pulled images of other user ids in {folder.root} cannot be removed; remove this folder",
-            )
-    elif is_former:
-        write_json(folder.identity, {"number": last})
+def _remove_store(folder: WorkspaceFolder) -> None:
+    """Removes pulled images whose files belong to ids that this runner does not have any more: they are a cache."""
+    if (holder := find_holder(folder.holder)) is not None:
+        send_to(holder.pid, holder.start_ticks, signal.SIGKILL)
+    if subprocess.run(["/bin/rm", "-rf", "--", str(folder.root)], check=False).returncode != 0:
+        raise EngineError(
+            Reason.ENGINE_UNAVAILABLE,
+            f"pulled images of other user ids in {folder.root} cannot be removed; remove this folder",
+        )
 
 
 def _list_own(settings: Settings) -> dict[str, int]:
@@ -246,12 +241,12 @@ def _list_workspaces(settings: Settings) -> list[str]:
 
 
 def _require_alone(known: dict[str, Claims], settings: Settings, number: int) -> None:
-    """Runners of earlier versions gave the same numbers: such workspaces would have a network in common."""
+    """Two runners of version 0.2 gave the same numbers: such workspaces would have a network in common."""
     if (other := _find_other(known, settings, number)) is not None:
         raise EngineError(
             Reason.ENGINE_UNAVAILABLE,
             "the workspace has the user ids and the network of a workspace of another runner on this machine, in "
-            f"{other}, because an earlier version created both; delete one of them",
+            f"{other}, because version 0.2 created both; delete one of them",
         )
     own = _range_of(settings)
     if number >= own.size:
