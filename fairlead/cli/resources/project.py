@@ -269,7 +269,8 @@ def allow_cluster(
     with open_session(context) as session, name_flags(session.client):
 
         def add_cluster(allowed: list[Object]) -> list[Object]:
-            return allowed if any(each.get("name") == cluster for each in allowed) else [*allowed, {"name": cluster}]
+            is_allowed = any(each.get("name") in (cluster, "*") for each in allowed)
+            return allowed if is_allowed else [*allowed, {"name": cluster}]
 
         changed = update_list(session.client, PROJECTS.plural, name, "allowedClusters", add_cluster)
         clusters = "all clusters" if cluster == "*" else f"the cluster {cluster}"

@@ -62,6 +62,10 @@ def test_a_cluster_is_added_to_those_that_a_project_may_use(ada: CliFixture, clu
         "the members of the project demo already can use the cluster berlin\n"
     )
     assert ada.fake.requests_to("PATCH", f"{PROJECTS}/demo") == []
+    everything = {**stored, "spec": {**stored["spec"], "allowedClusters": [{"name": "*"}]}}
+    ada.fake.on("GET", f"{PROJECTS}/demo", (200, everything))
+    assert "already can use" in ada.run("project", "allow-cluster", "demo", cluster).err
+    ada.fake.on("GET", f"{PROJECTS}/demo", (200, stored))
     result = ada.run("project", "allow-cluster", "demo", cluster)
     assert (result.code, result.err) == (0, f"the members of the project demo can now use {named}\n")
     (request,) = ada.fake.requests_to("PATCH", f"{PROJECTS}/demo")
