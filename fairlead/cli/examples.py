@@ -68,6 +68,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "project members": ("fairlead project members demo",),
     "project usage": ("fairlead project usage demo", "fairlead project usage demo -o json"),
     "project add-member": ("fairlead project add-member demo User:ada:user",),
+    "project allow-cluster": ("fairlead project allow-cluster demo berlin",),
     "project remove-member": ("fairlead project remove-member demo User:ada",),
     "project delete": ("fairlead project delete demo", "fairlead project delete demo --yes --timeout 10m"),
     "workspace create": (

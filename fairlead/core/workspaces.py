@@ -27,6 +27,9 @@ UP_ANNOTATION = "service.sh/workspace-up"
 
 RUNNER_SILENT = "RunnerSilent"
 """Reason of the condition `Ready` while the runner is silent."""
+RUNNER_NOT_STARTED = "RunnerNotStarted"
+RUNNER_FAILED = "RunnerFailed"
+"""Reasons while a workspace waits for a runner that was never started, or that cannot run workspaces."""
 PHASES_WITHOUT_STATE = ("Pending", "Sleeping", "Failed")
 
 PROVIDERS: Mapping[str, str] = {"docker": "devcontainer", "podman": "devcontainer"}
