@@ -1,4 +1,10 @@
-"""The agent: serves the direct endpoint of one cluster, without a hop through the Fairlead server.
+"""The agent of one cluster: dials out and carries requests of the server, and serves direct tokens without it.
+
+    sessions.py         `AgentSessions`: joins, keeps sessions with the server, replaces its key
+    identity.py         its keys, in a file or in a Secret of the cluster
+    requests.py         `RequestService`: carries requests to the cluster
+
+The direct endpoint, without a hop through the server:
 
     endpoint.py         `DirectEndpoint`: authenticates, authorizes and forwards requests
     tokens.py           `DirectTokenAuthenticator`: verifies direct tokens and resolves their user

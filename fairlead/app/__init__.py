@@ -10,7 +10,7 @@ audit.py             the audit log
 tls_ports.py         the HTTPS port and its certificate; ports for client certificates and front proxies
 host_cluster.py      the kube-apiserver that forwards requests to this server
 flow_control.py      flow control
-runner_hub.py        the connections of runners
+link_hubs.py         the connections of runners and agents
 admin_access.py      the key of the first administrator
 start_checks.py      what is checked before the start
 drain.py             the time between the request to stop and the stop
@@ -22,7 +22,7 @@ upgrade.py           migrations of the data at startup; data_migrations.py lists
 maintenance.py       backup, restore and copy of a store
 doctor.py            checks of an installation on its machine
 support_bundle.py    what a support bundle contains, without secrets
-agent.py             a second composition root: the agent, which serves the direct endpoint of a cluster
+agent.py             a second composition root: the agent, in or beside a cluster; agent_sessions.py is what dials out
 
 Only this package may import all others. The CLI imports it only in commands that run a server or access a store.
 """
@@ -43,7 +43,7 @@ from fairlead.app.features import build_features
 from fairlead.app.garbage_collection import freeze_heap
 from fairlead.app.host_cluster import open_host_cluster
 from fairlead.app.http import build_handler
-from fairlead.app.runner_hub import connect_replicas, open_runner_hub
+from fairlead.app.link_hubs import connect_replicas, open_link_hubs
 from fairlead.app.services import OpenedServices, build_services
 from fairlead.app.start_checks import check_before_start, check_pepper
 from fairlead.app.stores import build_storage_quota, load_view, open_stores
@@ -102,7 +102,7 @@ async def run(
         connect_coordinator(worker, drain.stopped) as coordinator,
         open_stores(settings, catalog, worker) as stores,
         open_audit_log(settings, catalog, clock, worker_count) as audit,
-        open_runner_hub(settings, clock, worker) as hub,
+        open_link_hubs(settings, clock, worker) as hubs,
         open_host_cluster(settings, clock) as host,
         open_tls_ports(settings, worker, host.authentication) as tls_ports,
     ):
@@ -118,7 +118,7 @@ async def run(
         registry = Registry(catalog=catalog, store=store, view=view, admit=admission, clock=clock, quota=quota)
         election = build_leader_election(settings, worker, store, registry, admission)
         port = worker.port if worker is not None else free_port(settings.listen, settings.port)
-        opened = OpenedServices(stores=stores, coordinator=coordinator, audit=audit, hub=hub)
+        opened = OpenedServices(stores=stores, coordinator=coordinator, audit=audit, hubs=hubs)
         services = build_services(settings, opened, registry, auth, election, port)
         features = build_features(services)
         admission.bind(registry, features.admission_rules())
@@ -129,7 +129,7 @@ async def run(
         freeze_heap()  # before requests are accepted: it holds the event loop for 100 ms and more
         async with (
             stop_when_outdated(settings, stores.raw, drain.stopped),
-            connect_replicas(settings, registry, hub, worker),
+            connect_replicas(settings, registry, hubs, worker),
             run_background(services, features, stores, election) as start_background,
             serve_https(app, settings, port, certificates, worker, services.certificate),
             tls_ports.serve(app, certificates, services.certificate),
@@ -172,4 +172,5 @@ async def _end_streams(services: Services) -> None:
     if services.audit is not None:
         services.audit.reader.end_watches()
     await services.upstreams.close_all()
+    await services.agents.close()
     await services.hub.close()

@@ -1,15 +1,18 @@
-"""The composition root of the agent: the direct endpoint that runs next to a connected cluster.
+"""The composition root of the agent, which runs in or beside a cluster.
 
-The pipeline is short: the audit log and error rendering as on the server, then `agent/endpoint.py`, which
-authenticates, authorizes and forwards requests to the cluster. In the background, the agent refreshes its configuration
-from the control plane, reports audit events, and reloads its cluster credentials.
+It carries requests of the server to the cluster over sessions that it has dialled (`agent_sessions.py`), serves direct
+tokens, or does both.
+
+The pipeline of the direct endpoint is short: the audit log and error rendering as on the server, then
+`agent/endpoint.py`, which authenticates, authorizes and forwards requests to the cluster. In the background, the agent
+refreshes its configuration from the control plane, reports audit events, and reloads its cluster credentials.
 
 Only `cli/server/agent.py` imports it.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +25,7 @@ from fairlead.agent.control_plane import TIMEOUT_SECONDS, ControlPlaneClient
 from fairlead.agent.endpoint import DirectEndpoint, EndpointDependencies
 from fairlead.agent.reports import ReportQueue, TeeSink
 from fairlead.agent.tokens import DirectTokenAuthenticator
+from fairlead.app.agent_sessions import SessionSettings, open_sessions
 from fairlead.client.admin_kubeconfig import MANAGEMENT_PATH
 from fairlead.client.tls import build_ssl_context
 from fairlead.core.call import Handler
@@ -54,6 +58,9 @@ AUDIT_BACKUPS = 10
 AUDIT_MAX_DAYS = 30
 
 
+Work = Callable[[], Coroutine[Any, Any, None]]
+
+
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
     """`kubeconfig` is None in a pod of the cluster. Without `certificate`, one is generated for `certificate_names`."""
@@ -61,7 +68,8 @@ class AgentSettings:
     cluster: str
     server: str
     api_group: str
-    key_file: Path
+    key_file: Path | None
+    """Without an access key, there is no direct endpoint."""
     ca_file: Path | None
     kubeconfig: Path | None
     listen: str
@@ -72,11 +80,14 @@ class AgentSettings:
     audit_path: str
     """A path, or `-` for the standard output. Empty for the default, in the state folder."""
     offline_hours: int
+    sessions: SessionSettings | None = None
+    """None for an agent that does not dial out."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartedAgent:
-    """An agent that accepts requests. `ca_file` is its CA certificate, if the agent generated it."""
+    """An agent that accepts requests, or has a session (then without a URL, unless it does both). `ca_file` is the CA
+    certificate of its endpoint, if the agent generated it."""
 
     url: str
     ca_file: Path | None
@@ -84,10 +95,35 @@ class StartedAgent:
 
 async def run(settings: AgentSettings, stop: asyncio.Event, ready: Callable[[StartedAgent], None]) -> None:
     """Serves until `stop` is set."""
-    clock = SystemClock()
     require_private(ensure_private_folder(settings.state_folder))
-    certificates = _load_certificates(settings)
     local_cluster = LocalCluster(_access_source(settings))
+    try:
+        async with AsyncExitStack() as stack:
+            work: list[Work] = [local_cluster.run]
+            started: StartedAgent | None = None
+            if settings.sessions is not None:
+                sessions = await stack.enter_async_context(open_sessions(settings.sessions, local_cluster))
+                work.append(sessions.run)
+                if settings.key_file is None:
+                    sessions.on_first_session = lambda: ready(StartedAgent("", None))
+            if settings.key_file is not None:
+                endpoint_work, started = await stack.enter_async_context(_open_endpoint(settings, local_cluster))
+                work += endpoint_work
+            running = await stack.enter_async_context(_run_background(*work))
+            if started is not None:
+                ready(started)
+            await wait_until_stopped(stop, running)
+    finally:
+        await local_cluster.close()
+
+
+@asynccontextmanager
+async def _open_endpoint(
+    settings: AgentSettings, local_cluster: LocalCluster
+) -> AsyncIterator[tuple[list[Work], StartedAgent]]:
+    """The direct endpoint, while the context is open, and its work in the background."""
+    clock = SystemClock()
+    certificates = _load_certificates(settings)
     reports = ReportQueue(clock)
     async with _connect_control_plane(settings) as control_plane, _open_audit(settings, reports, clock) as audit:
         cache_file = settings.state_folder / CONFIG_CACHE_FILE
@@ -105,15 +141,9 @@ async def run(settings: AgentSettings, stop: asyncio.Event, ready: Callable[[Sta
                 require_auditable=audit.require_auditable,
             )
         )
-        async with (
-            _run_background(config_cache.run, partial(reports.run, control_plane), local_cluster.run) as work,
-            _serve(settings, _build_pipeline(audit, endpoint), certificates) as port,
-        ):
-            ready(
-                StartedAgent(f"https://{format_host(_reachable_address(settings.listen))}:{port}", certificates.ca_file)
-            )
-            await wait_until_stopped(stop, work)
-        await local_cluster.close()
+        async with _serve(settings, _build_pipeline(audit, endpoint), certificates) as port:
+            url = f"https://{format_host(_reachable_address(settings.listen))}:{port}"
+            yield [config_cache.run, partial(reports.run, control_plane)], StartedAgent(url, certificates.ca_file)
         await reports.flush(control_plane)
 
 
@@ -145,11 +175,13 @@ async def _connect_control_plane(settings: AgentSettings) -> AsyncIterator[Contr
         raise StartError(
             f"{settings.ca_file}: {error}; pass a PEM file with the CA certificate of the server"
         ) from None
-    _read_key(settings.key_file)  # fail at startup if the file is invalid
+    assert settings.key_file is not None
+    read_key = partial(_read_key, settings.key_file)
+    read_key()  # fail at startup if the file is invalid
     async with httpx.AsyncClient(
         base_url=settings.server, verify=tls, timeout=TIMEOUT_SECONDS, trust_env=False
     ) as http:
-        yield ControlPlaneClient(http, settings.api_group, settings.cluster, partial(_read_key, settings.key_file))
+        yield ControlPlaneClient(http, settings.api_group, settings.cluster, read_key)
 
 
 def _read_key(path: Path) -> str:
@@ -175,7 +207,7 @@ async def _open_audit(settings: AgentSettings, reports: ReportQueue, clock: Syst
 
 
 @asynccontextmanager
-async def _run_background(*work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator["asyncio.Task[None]"]:
+async def _run_background(*work: Work) -> AsyncIterator["asyncio.Task[None]"]:
     """Runs background work while the context is open. It only ends by an internal error, which stops the agent."""
 
     async def run_all() -> None:

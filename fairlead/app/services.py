@@ -5,6 +5,7 @@ from functools import partial
 
 from fairlead.app.background import LeaderElection
 from fairlead.app.flow_control import build_flow_control
+from fairlead.app.link_hubs import LinkHubs
 from fairlead.app.stores import StoreStack
 from fairlead.app.tls_ports import read_ca_certificate
 from fairlead.app.worker_limits import build_password_hasher
@@ -22,10 +23,10 @@ from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
 from fairlead.server.workers.client import CoordinatorClient
 from fairlead.settings import Settings
 from fairlead.signin.login_sessions import LoginSessions
-from fairlead.subresources.workspaces.hub import RunnerHub
 from fairlead.upstream.access import Limits
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.clusters import UpstreamRegistry
+from fairlead.upstream.linked import OpenStream
 from fairlead.upstream.local_cluster import api_server_address
 
 
@@ -36,7 +37,7 @@ class OpenedServices:
     stores: StoreStack
     coordinator: CoordinatorClient | None
     audit: AuditLog | None
-    hub: RunnerHub
+    hubs: LinkHubs
 
 
 def build_services(
@@ -57,9 +58,10 @@ def build_services(
         audit=opened.audit,
         flow=build_flow_control(settings, registry, auth.identify, coordinator),
         coordinator=coordinator,
-        upstreams=build_upstreams(settings, registry, addresses),
+        upstreams=build_upstreams(settings, registry, addresses, opened.hubs.agents.open),
         addresses=addresses,
-        hub=opened.hub,
+        hub=opened.hubs.runners,
+        agents=opened.hubs.agents,
         logins=logins,
         throttle=coordinator or AttemptThrottle(registry.clock),
         password_hasher=build_password_hasher(coordinator.worker_count if coordinator is not None else 1),
@@ -84,11 +86,13 @@ def _allowed_networks(settings: Settings) -> tuple[str, ...]:
     return (*settings.cluster_networks, address[0]) if address is not None else tuple(settings.cluster_networks)
 
 
-def build_upstreams(settings: Settings, registry: Registry, addresses: AddressPolicy) -> UpstreamRegistry:
+def build_upstreams(
+    settings: Settings, registry: Registry, addresses: AddressPolicy, open_stream: OpenStream
+) -> UpstreamRegistry:
     limits = Limits(
         settings.cluster_requests,
         settings.cluster_websockets,
         # Shorter than the request timeout, so that the error can name the cluster that did not respond.
         response_header_seconds=max(1, settings.request_timeout - 1),
     )
-    return UpstreamRegistry(registry, settings.api_group, SYSTEM_NAMESPACE, addresses, limits)
+    return UpstreamRegistry(registry, settings.api_group, SYSTEM_NAMESPACE, addresses, limits, open_stream)

@@ -12,6 +12,7 @@ from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTE
 from fairlead.controllers.clusters.clusters import ClusterController
 from fairlead.controllers.clusters.local_cluster import LocalClusterConnector
 from fairlead.controllers.runtime.loop import Controller
+from fairlead.core.crypto.agent_keys import Challenges
 from fairlead.core.objects import Object
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.features.access_keys import build_component_keys
@@ -24,7 +25,10 @@ from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.server.api.routing import FindMount, MountedPath
 from fairlead.server.audit.agent_reports import AgentReports
 from fairlead.server.metrics.exposition import GAUGE, MAXIMUM, Family
+from fairlead.subresources.agents.endpoints import AgentEndpoints, agent_token_handlers
+from fairlead.subresources.agents.identities import AgentIdentities
 from fairlead.subresources.clusters import AgentBootstrapInfo, AgentConfigBuilder, agent_handlers, health_handlers
+from fairlead.upstream.clusters import CLUSTERS
 from fairlead.upstream.kubeconfig import kubeconfig_problems
 from fairlead.upstream.local_cluster import in_cluster_source
 
@@ -132,8 +136,16 @@ def build_agents_feature(services: Services) -> Feature:
     def note_activity(cluster: str, events: Sequence[Object]) -> None:
         activity.note_reported(cluster, settings.namespace_prefix, events)
 
+    identities = AgentIdentities(registry, group, SYSTEM_NAMESPACE)
+    challenges = Challenges(auth.pepper.secret)
+    endpoints = AgentEndpoints(services.agents, identities, challenges, registry.clock, services.read_authority)
+    services.agents.on_change = lambda cluster: services.upstreams.failures.notify((group, CLUSTERS, "", cluster))
     return Feature(
         name="agents",
-        handlers=agent_handlers(installation, keys, configs, reports, note_activity),
+        handlers={
+            **agent_handlers(installation, keys, configs, reports, note_activity),
+            **agent_token_handlers(group, identities, services.read_authority, services.base_url),
+        },
+        public_endpoints=endpoints.public_endpoints(),
         tasks=(activity.run,),
     )

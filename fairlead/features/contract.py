@@ -37,6 +37,7 @@ from fairlead.signin.oauth import GrantHandler
 from fairlead.signin.passwords import PasswordHasher
 from fairlead.signin.sso.endpoints import SignOnHandlers
 from fairlead.storage.contract import Store
+from fairlead.subresources.agents.hub import AgentHub
 from fairlead.subresources.workspaces.hub import RunnerHub
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.clusters import UpstreamRegistry
@@ -69,6 +70,8 @@ class Services:
     """Which addresses the server may connect to for its users."""
     hub: RunnerHub
     """Connections of runners."""
+    agents: AgentHub
+    """Connections of agents of clusters."""
 
     logins: LoginSessions
     throttle: Throttle

@@ -20,6 +20,7 @@ from fairlead.core.waiting import Signal
 from fairlead.links.contract import (
     CLOSED,
     DEAD,
+    DRAINING,
     GOING_AWAY,
     PROTOCOL_ERROR,
     LinkEnd,
@@ -30,10 +31,12 @@ from fairlead.links.contract import (
 from fairlead.links.frames import FrameError, Hello
 from fairlead.links.limits import LinkLimits
 from fairlead.links.mux import LinkDead, Mux
-from fairlead.links.requests import INTERNAL, TIMED_OUT, UNAVAILABLE, OpenRequest, Refused
+from fairlead.links.requests import INTERNAL, TIMED_OUT, UNAVAILABLE, OpenRequest, Refused, ResponseHead
 from fairlead.links.streams import Message, ResetCode, StreamReset, StreamState
 
 TICK_SECONDS = 1.0
+MAX_LATE_SECONDS = 1.0
+"""A check of the deadlines that comes later than this says that this process was busy, not the other end."""
 FRAMES_PER_YIELD = 32
 """Frames that are received before other tasks run, if the transport has them already."""
 CLOSE_SECONDS = 2.0
@@ -80,6 +83,12 @@ class LinkStream:
             if state.has_received_final or state.has_exited:
                 return None
             await self._readable.wait()
+
+    async def send_head(self, head: ResponseHead) -> None:
+        """Raises FrameError if the head is too large."""
+        await self.accept({})
+        self._link.mux.send_head(self._state, head)
+        self._link.wake_writer()
 
     async def send(self, channel: int, data: bytes) -> None:
         await self.accept({})
@@ -210,6 +219,11 @@ class Link:
     def stream_count(self) -> int:
         return len(self.mux.streams)
 
+    @property
+    def takes_streams(self) -> bool:
+        """Whether streams may be opened: the link has neither ended, nor is it about to."""
+        return self.end is None and self.mux.takes_streams
+
     async def open(self, request: OpenRequest) -> LinkStream:
         """Opens a stream, and waits until it is accepted. Raises Refused."""
         if self.end is not None:
@@ -255,6 +269,13 @@ class Link:
         self._closing = LinkEnd(code, reason)
         self.mux.go_away(code, reason)
         self.wake_writer()
+
+    def drain(self, reason: str, seconds: float) -> None:
+        """Ends the link when its streams have ended, or after so many seconds. Until then, new ones are refused."""
+        self._closing = LinkEnd(DRAINING, reason)
+        self.mux.drain(reason)
+        self.wake_writer()
+        self._loop.call_later(seconds, self.close_soon, DRAINING, reason)
 
     def wake_writer(self) -> None:
         self._writer_signal.wake()
@@ -303,7 +324,7 @@ class Link:
         while True:
             frame = self.mux.next_frame()
             if frame is None:
-                if self.mux.is_going_away:
+                if self.mux.is_going_away or (self.mux.is_draining and not self.mux.streams):
                     return self._closing
                 await self._writer_signal.wait()
                 continue
@@ -316,10 +337,16 @@ class Link:
                 return LinkEnd(DEAD, f"a message could not be sent for {seconds:g} seconds")
 
     async def _check_deadlines(self) -> LinkEnd:
+        checked_at = self._loop.time()
         while True:
             await asyncio.sleep(TICK_SECONDS)
+            now = self._loop.time()
+            late = now - checked_at - TICK_SECONDS
+            checked_at = now
+            if late > MAX_LATE_SECONDS:
+                self.mux.forgive(late)
             try:
-                self.mux.tick(self._loop.time())
+                self.mux.tick(now)
             except LinkDead as error:
                 return LinkEnd(DEAD, str(error))
             except FrameError as error:

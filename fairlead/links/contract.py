@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fairlead.links.requests import OpenRequest
+from fairlead.links.requests import OpenRequest, ResponseHead
 from fairlead.links.streams import Message
 
-CLOSED, PROTOCOL_ERROR, DEAD, GOING_AWAY, SUPERSEDED = range(5)
-"""Codes of a GOAWAY and of a `LinkEnd`."""
+CLOSED, PROTOCOL_ERROR, DEAD, GOING_AWAY, SUPERSEDED, DRAINING = range(6)
+"""Codes of a GOAWAY and of a `LinkEnd`. After DRAINING, streams that are open go on; new ones are refused."""
 
 
 class MessageTransport(Protocol):
@@ -35,7 +35,10 @@ class Stream(Protocol):
         """Accepts a stream that the other end has opened. Every other method does so as well, without details."""
 
     async def receive(self) -> Message | None:
-        """The next Data, Eof or Exit; None after the end."""
+        """The next Data, Eof or Exit, and of an HTTP response first its head; None after the end."""
+
+    async def send_head(self, head: ResponseHead) -> None:
+        """The head of the response to an HTTP request, before its DATA."""
 
     async def send(self, channel: int, data: bytes) -> None:
         """Waits until all of it is passed on, that is, until the other end has given credit for it."""

@@ -8,7 +8,7 @@ A link that ends changes nothing on the runner: tasks, containers and logs are n
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -36,7 +36,9 @@ class LinkAddress:
 
     url: str
     key: str = field(repr=False)
+    """An access key; empty for an agent, which has a proof among the `headers`."""
     ssl_context: ssl.SSLContext | None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class DialError(Exception):
@@ -87,7 +89,7 @@ async def dial(address: LinkAddress) -> WebSocketTransport:
         connection = await _DirectConnect(
             address.url,
             ssl=address.ssl_context,
-            additional_headers={"Authorization": f"Bearer {address.key}"},
+            additional_headers={**_authorization(address), **address.headers},
             compression=None,
             max_size=MAX_FRAME_BYTES,
             ping_interval=None,  # the link has its own keepalive
@@ -102,6 +104,10 @@ async def dial(address: LinkAddress) -> WebSocketTransport:
     except (OSError, TimeoutError, InvalidHandshake, WebSocketException) as error:
         raise DialError(f"cannot connect to the server: {str(error) or type(error).__name__}") from None
     return WebSocketTransport(connection)
+
+
+def _authorization(address: LinkAddress) -> dict[str, str]:
+    return {"Authorization": f"Bearer {address.key}"} if address.key else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The frames of a link, encoded and decoded. Each message of the transport is one frame.
 
-type (1 byte)   stream (4 bytes, big-endian; 0 for the link itself)   payload (at most 16 KiB)
+type (1 byte)   stream (4 bytes, big-endian; 0 for the link itself)   payload (at most 16 KiB; of OPEN and HEAD, 64 KiB)
 
 HELLO    link     JSON: Hello. The first frame of both ends
 OPEN     stream   JSON: OpenRequest. The end that has opened the connection uses odd streams, the other even ones
@@ -14,6 +14,7 @@ RESET    stream   code (2 bytes), reason in UTF-8: the last frame of this end, a
 PING     link     8 bytes
 PONG     link     the 8 bytes of a PING
 GOAWAY   link     code (2 bytes), reason in UTF-8: no more streams are accepted, or the link ends
+HEAD     stream   JSON: ResponseHead. Of the end that has accepted an HTTP stream, once, before its DATA. Version 2
 """
 
 from enum import IntEnum
@@ -21,11 +22,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlead.links.requests import OpenRequest
+from fairlead.links.requests import OpenRequest, ResponseHead
 
 HEADER_BYTES = 5
 MAX_PAYLOAD_BYTES = 16 * 1024
-MAX_FRAME_BYTES = HEADER_BYTES + MAX_PAYLOAD_BYTES
+MAX_HEAD_BYTES = 64 * 1024
+"""Payload of OPEN and HEAD, which have the heads of HTTP messages. With version 1, that of OPEN is as of others."""
+MAX_FRAME_BYTES = HEADER_BYTES + MAX_HEAD_BYTES
 MAX_DATA_BYTES = MAX_PAYLOAD_BYTES - 1
 """Content of one DATA frame, without its channel."""
 MIN_DATA_COST = 64
@@ -36,8 +39,10 @@ STDIN, STDOUT, STDERR = CHANNELS = range(3)
 LINK = 0
 """The stream number of frames about the link itself."""
 PING_BYTES = 8
-VERSION = 1
-"""The version of the protocol that this code speaks. It also accepts the one before, if there is one."""
+VERSION = 2
+"""The version of the protocol that this code speaks. It also accepts the one before."""
+HTTP_VERSION = 2
+"""The first version with HTTP streams."""
 
 T = TypeVar("T")
 
@@ -59,9 +64,11 @@ class FrameType(IntEnum):
     PING = 10
     PONG = 11
     GOAWAY = 12
+    HEAD = 13
 
 
 LINK_FRAMES = frozenset({FrameType.HELLO, FrameType.PING, FrameType.PONG, FrameType.GOAWAY})
+_HEAD_FRAMES = frozenset({FrameType.OPEN, FrameType.HEAD})
 
 
 class Hello(msgspec.Struct, frozen=True, rename="camel"):
@@ -81,13 +88,19 @@ _TYPES = {int(each): each for each in FrameType}
 _decode_hello = msgspec.json.Decoder(Hello)
 _decode_open = msgspec.json.Decoder(OpenRequest)
 _decode_refusal = msgspec.json.Decoder(Refusal)
+_decode_head = msgspec.json.Decoder(ResponseHead)
 _decode_details = msgspec.json.Decoder(dict[str, Any])
 encode_json = msgspec.json.Encoder().encode
 
 
+def payload_limit(kind: FrameType) -> int:
+    return MAX_HEAD_BYTES if kind in _HEAD_FRAMES else MAX_PAYLOAD_BYTES
+
+
 def encode_frame(kind: FrameType, stream: int, payload: bytes = b"") -> bytes:
-    if len(payload) > MAX_PAYLOAD_BYTES:
-        raise FrameError(f"{kind.name} has {len(payload)} bytes; {MAX_PAYLOAD_BYTES} is the limit")
+    limit = payload_limit(kind)
+    if len(payload) > limit:
+        raise FrameError(f"{kind.name} has {len(payload)} bytes; {limit} is the limit")
     return bytes((kind,)) + stream.to_bytes(4, "big") + payload
 
 
@@ -98,6 +111,8 @@ def decode_frame(message: bytes) -> tuple[FrameType, int, bytes]:
     kind = _TYPES.get(message[0])
     if kind is None:
         raise FrameError(f"a frame has the unknown type {message[0]}")
+    if len(message) - HEADER_BYTES > payload_limit(kind):
+        raise FrameError(f"{kind.name} has {len(message) - HEADER_BYTES} bytes; {payload_limit(kind)} is the limit")
     stream = int.from_bytes(message[1:HEADER_BYTES], "big")
     if (stream == LINK) != (kind in LINK_FRAMES) or stream > MAX_STREAM:
         raise FrameError(f"{kind.name} is not valid for stream {stream}")
@@ -178,9 +193,12 @@ def decode_hello(payload: bytes) -> Hello:
     return hello
 
 
-def encode_open(stream: int, request: OpenRequest) -> bytes:
-    """Raises FrameError if the request is too large."""
-    return encode_frame(FrameType.OPEN, stream, encode_json(request))
+def encode_open(stream: int, request: OpenRequest, version: int = VERSION) -> bytes:
+    """Raises FrameError if the request is too large for this version of the protocol."""
+    payload = encode_json(request)
+    if version < HTTP_VERSION and len(payload) > MAX_PAYLOAD_BYTES:
+        raise FrameError(f"OPEN has {len(payload)} bytes; {MAX_PAYLOAD_BYTES} is the limit")
+    return encode_frame(FrameType.OPEN, stream, payload)
 
 
 def decode_open(payload: bytes) -> OpenRequest:
@@ -193,6 +211,18 @@ def encode_accept(stream: int, details: dict[str, Any]) -> bytes:
 
 def decode_accept(payload: bytes) -> dict[str, Any]:
     return _decode(_decode_details, payload, "ACCEPT") if payload else {}
+
+
+def encode_head(stream: int, head: ResponseHead) -> bytes:
+    """Raises FrameError if the head is too large."""
+    return encode_frame(FrameType.HEAD, stream, encode_json(head))
+
+
+def decode_head(payload: bytes) -> ResponseHead:
+    head = _decode(_decode_head, payload, "HEAD")
+    if not 100 <= head.status <= 999:
+        raise FrameError(f"HEAD: {head.status} is no HTTP status")
+    return head
 
 
 def encode_refuse(stream: int, code: int, message: str) -> bytes:

@@ -32,6 +32,10 @@ class LinkLimits:
     ping_seconds: float = 10.0
     dead_seconds: float = DEAD_SECONDS
     """The link is dead if nothing was received for this time, or a message could not be sent."""
+    waiting_ping_seconds: float = 0.0
+    """While a reply is owed, a PING is sent each second after this time without any frame. 0 switches it off."""
+    waiting_dead_seconds: float = 0.0
+    """While a reply is owed, the link is dead after this time without any frame. 0 switches it off."""
     hello_seconds: float = 10.0
     open_seconds: float = 20.0
     """How long an OPEN may remain without ACCEPT or REFUSE."""
@@ -54,5 +58,7 @@ class FrameBudget:
         """Counts one frame. Returns whether it was within the limit."""
         self._left = min(self._burst, self._left + (now - self._since) * self._per_second)
         self._since = now
+        if self._left < 1:
+            return False  # and not counted: whoever waits then has room again at once
         self._left -= 1
-        return self._left >= 0
+        return True

@@ -16,22 +16,27 @@ from collections import deque
 from typing import Any
 
 from fairlead.links import frames
+from fairlead.links.contract import DRAINING
 from fairlead.links.frames import FrameError, FrameType, Hello
 from fairlead.links.limits import MAX_WINDOW, MIN_CREDIT, FrameBudget, LinkLimits
-from fairlead.links.requests import TOO_MANY, UNAVAILABLE, OpenRequest, Refused
+from fairlead.links.requests import NOT_SUPPORTED, TOO_MANY, UNAVAILABLE, OpenRequest, Refused, ResponseHead
 from fairlead.links.streams import Data, Eof, Exit, Message, ResetCode, StreamReset, StreamState
 
 
 class SendQueue:
-    """The order in which streams send: one frame each in turn, and first those that had nothing to send.
+    """The order in which streams send: first those that had nothing to send; then users take turns, one frame each, and
+    so do the streams of each user.
 
-    So a keystroke or a line of output does not wait behind bulk transfers, however many there are. A stream keeps its
-    place in the round after its last frame. Otherwise a stream with many small frames would always be served first.
+    So a keystroke or a line of output does not wait behind bulk transfers, and a user with many of them slows another
+    one down as little as with one. A stream keeps its place in the round after its last frame. Otherwise a stream with
+    many small frames would always be served first.
     """
 
     def __init__(self) -> None:
         self._fresh: deque[StreamState] = deque()
-        self._in_turn: deque[StreamState] = deque()
+        self._users: deque[str] = deque()
+        """Users with streams in turn, the next one first."""
+        self._in_turn: dict[str, deque[StreamState]] = {}
 
     def add(self, stream: StreamState, frame: bytes, cost: int = 0) -> None:
         stream.outgoing.append((frame, cost))
@@ -41,16 +46,33 @@ class SendQueue:
             self._fresh.append(stream)
 
     def pop(self) -> tuple[StreamState, bytes] | None:
-        while self._fresh or self._in_turn:
-            stream = (self._fresh or self._in_turn).popleft()
+        while self._fresh or self._users:
+            stream = self._fresh.popleft() if self._fresh else self._pop_in_turn()
             if not stream.outgoing:
                 stream.is_listed = False
                 continue
             frame, cost = stream.outgoing.popleft()
             stream.queued_cost -= cost
-            self._in_turn.append(stream)
+            self._append_in_turn(stream)
             return stream, frame
         return None
+
+    def _pop_in_turn(self) -> StreamState:
+        user = self._users.popleft()
+        streams = self._in_turn[user]
+        stream = streams.popleft()
+        if streams:
+            self._users.append(user)
+        else:
+            del self._in_turn[user]
+        return stream
+
+    def _append_in_turn(self, stream: StreamState) -> None:
+        user = stream.request.user
+        if user not in self._in_turn:
+            self._in_turn[user] = deque()
+            self._users.append(user)
+        self._in_turn[user].append(stream)
 
 
 class LinkDead(Exception):
@@ -88,8 +110,18 @@ class Mux:
         self._send_queue = SendQueue()
         self._budget = FrameBudget(limits.idle_frames_per_second, limits.idle_frames_burst)
         self._now = self._started_at = self._received_at = self._pinged_at = now
-        self.is_going_away = False
+        self.is_going_away = self.is_draining = False
         self._add_control(frames.encode_hello(Hello(max(1, frames.VERSION - 1), frames.VERSION, boot_id)))
+
+    @property
+    def version(self) -> int:
+        """The highest version that both ends speak; that of this end until the other one has said hello."""
+        return min(frames.VERSION, self.peer_hello.max_version) if self.peer_hello is not None else frames.VERSION
+
+    @property
+    def takes_streams(self) -> bool:
+        """Whether this end may open streams."""
+        return self.peer_goaway is None and not self.is_going_away and not self.is_draining
 
     # --- for the driver ----------------------------------------------------------------------------------------------
 
@@ -132,10 +164,20 @@ class Mux:
         if now - self._received_at >= limits.dead_seconds:
             raise LinkDead(f"nothing was received for {limits.dead_seconds:g} seconds")
         if now - self._pinged_at >= limits.ping_seconds:
-            self._pinged_at = now
-            self._add_control(frames.encode_ping(FrameType.PING, int(now * 1000).to_bytes(frames.PING_BYTES, "big")))
+            self._ping(now)
+        self._check_owed_replies(now)
         for stream in list(self.streams.values()):
             self._check_deadlines(stream)
+
+    def forgive(self, seconds: float) -> None:
+        """This process was busy, or stopped, for so long: what has arrived meanwhile was not read yet."""
+        self._received_at += seconds
+
+    def drain(self, reason: str) -> None:
+        """Tells the other end that the link ends with its streams. New ones are refused."""
+        if not self.is_draining and not self.is_going_away:
+            self.is_draining = True
+            self._add_control(frames.encode_reason(FrameType.GOAWAY, frames.LINK, DRAINING, reason))
 
     def go_away(self, code: int, reason: str) -> None:
         """Tells the other end that the link ends. New streams are refused."""
@@ -153,11 +195,13 @@ class Mux:
     def open(self, request: OpenRequest) -> StreamState:
         """Raises Refused if there are too many streams, or the link ends, and FrameError if the request is too
         large."""
-        if self.peer_goaway is not None or self.is_going_away:
+        if not self.takes_streams:
             raise Refused(UNAVAILABLE, "the connection is about to end; try again")
+        if request.http is not None and self.version < frames.HTTP_VERSION:
+            raise Refused(NOT_SUPPORTED, "the other end speaks an older version of the protocol; update it")
         if self._count_streams(is_local=True) >= self.limits.max_streams or self._next_number > frames.MAX_STREAM:
             raise Refused(TOO_MANY, f"{self.limits.max_streams} streams are open, which is the limit")
-        frame = frames.encode_open(self._next_number, request)
+        frame = frames.encode_open(self._next_number, request, self.version)
         stream = StreamState(self._next_number, request, is_local=True)
         self._next_number += 2
         self._add_stream(stream)
@@ -169,6 +213,17 @@ class Mux:
             frame = frames.encode_accept(stream.number, details)
             stream.is_accepted, stream.accept_details = True, details
             self._add_control(frame)
+
+    def send_head(self, stream: StreamState, head: ResponseHead) -> None:
+        """The head of the response to an HTTP request. Raises FrameError if it is too large. Has no effect if the
+        stream has ended."""
+        if stream.has_ended or stream.has_exited:
+            return
+        if stream.is_local or stream.request.http is None or stream.has_head:
+            raise ValueError(f"stream {stream.number}: no HEAD is expected")
+        frame = frames.encode_head(stream.number, head)
+        stream.has_head = True
+        self._send_queue.add(stream, frame)
 
     def refuse(self, stream: StreamState, code: int, message: str) -> None:
         """Refuses a stream that was not accepted yet."""
@@ -255,7 +310,7 @@ class Mux:
             raise FrameError(f"OPEN with the number {number}, which is used or belongs to this end")
         self._last_peer_number = number
         stream = StreamState(number, frames.decode_open(payload), is_local=False)
-        if self.is_going_away:
+        if self.is_going_away or self.is_draining:
             self._add_control(frames.encode_refuse(number, UNAVAILABLE, "the connection is about to end; try again"))
         elif self._count_streams(is_local=False) >= self.limits.max_streams:
             message = f"{self.limits.max_streams} streams are open, which is the limit"
@@ -278,6 +333,8 @@ class Mux:
                 self._receive_accept(stream, payload)
             case FrameType.REFUSE:
                 self._receive_refuse(stream, payload)
+            case FrameType.HEAD:
+                self._receive_head(stream, payload)
             case FrameType.DATA:
                 self._receive_data(stream, payload)
             case FrameType.CREDIT:
@@ -301,6 +358,17 @@ class Mux:
         refusal = frames.decode_refuse(payload)
         self._forget(stream, Refused(refusal.code, refusal.message))
 
+    def _receive_head(self, stream: StreamState, payload: bytes) -> None:
+        self._check_received_in_order(stream, "HEAD")
+        if not stream.is_local or stream.request.http is None or stream.has_head:
+            raise FrameError(
+                f"HEAD for stream {stream.number}, which has one already or is no HTTP request of this end"
+            )
+        head = frames.decode_head(payload)
+        stream.has_head = True
+        if not stream.has_sent_final:
+            stream.received.append(head)
+
     def _receive_data(self, stream: StreamState, payload: bytes) -> None:
         channel, content = frames.decode_data(payload)
         self._check_received_in_order(stream, "DATA")
@@ -313,6 +381,9 @@ class Mux:
         stream.receive_credit -= cost
         if stream.has_sent_final or stream.has_exited:
             return  # this end does not read any more
+        if stream.is_local and stream.request.http is not None and not stream.has_head:
+            self.reset(stream, ResetCode.PROTOCOL, "DATA before HEAD")
+            return
         if channel in stream.eof_received:
             self.reset(stream, ResetCode.PROTOCOL, f"DATA after the EOF of channel {channel}")
             return
@@ -386,6 +457,22 @@ class Mux:
             raise StreamReset(ResetCode.DONE, "the other end has ended the stream")
         if stream.has_exited or channel in stream.eof_sent or not stream.is_accepted:
             raise ValueError(f"stream {stream.number}: cannot send after EOF or EXIT, or before it is accepted")
+
+    def _ping(self, now: float) -> None:
+        self._pinged_at = now
+        self._add_control(frames.encode_ping(FrameType.PING, int(now * 1000).to_bytes(frames.PING_BYTES, "big")))
+
+    def _check_owed_replies(self, now: float) -> None:
+        """A request that waits for a dead link finds that out sooner than an idle link does."""
+        limits, silence = self.limits, now - self._received_at
+        if not limits.waiting_dead_seconds or silence < limits.waiting_ping_seconds:
+            return
+        if not any(stream.is_waiting for stream in self.streams.values()):
+            return
+        if silence >= limits.waiting_dead_seconds and self._pinged_at >= self._received_at:
+            raise LinkDead(f"nothing was received for {silence:.1f} seconds, with requests under way")
+        if now - self._pinged_at >= 1.0:
+            self._ping(now)
 
     def _check_deadlines(self, stream: StreamState) -> None:
         limits = self.limits

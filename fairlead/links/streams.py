@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Any
 
 from fairlead.links.limits import INITIAL_WINDOW
-from fairlead.links.requests import OpenRequest, Refused
+from fairlead.links.requests import OpenRequest, Refused, ResponseHead
 
 
 class ResetCode(IntEnum):
@@ -37,7 +37,7 @@ class Exit:
     code: int
 
 
-Message = Data | Eof | Exit
+Message = ResponseHead | Data | Eof | Exit
 
 
 class StreamReset(Exception):
@@ -60,6 +60,7 @@ class StreamState:
         "eof_sent",
         "final_sent_at",
         "has_exited",
+        "has_head",
         "has_received_final",
         "has_sent_final",
         "is_accepted",
@@ -82,6 +83,8 @@ class StreamState:
         self.is_local = is_local
         self.is_accepted = False
         self.accept_details: dict[str, Any] = {}
+        self.has_head = False
+        """Whether the head of an HTTP response was sent or received."""
         self.received: deque[Message] = deque()
         self.receive_credit = self.window = INITIAL_WINDOW
         self.consumed = 0
@@ -102,6 +105,12 @@ class StreamState:
         self.final_sent_at = 0.0
         self.end: Refused | StreamReset | None = None
         """Why the stream has ended, unless by an EXIT."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the other end owes a reply to this one: to the OPEN, or to the HTTP request."""
+        is_answered = self.is_accepted and (self.request.http is None or self.has_head)
+        return self.is_local and not is_answered and not self.has_ended
 
     @property
     def has_ended(self) -> bool:

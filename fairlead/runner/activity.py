@@ -21,6 +21,7 @@ from fairlead.core.clock import Clock, parse_rfc3339
 from fairlead.core.objects import Object, get_path
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDIN
+from fairlead.links.requests import ResponseHead
 from fairlead.links.streams import Data, Message
 from fairlead.runner.decisions import ACTIVE, IDLE, INACTIVITY_SLEEP, UNKNOWN, Wanted, sleeping_since
 from fairlead.runner.engines.contract import ActivitySample
@@ -122,6 +123,9 @@ class MeteredStream:
     async def send(self, channel: int, data: bytes) -> None:
         self.meter.add_output(len(data))
         await self.stream.send(channel, data)
+
+    async def send_head(self, head: ResponseHead) -> None:
+        await self.stream.send_head(head)
 
     async def send_eof(self, channel: int) -> None:
         await self.stream.send_eof(channel)

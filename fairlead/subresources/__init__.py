@@ -11,5 +11,6 @@ projects.py          projects/<name>/members, clusters, runners, templates, usag
 migration.py         projects/<name>/migratevirtualclusterinstance
 migration_companions.py  what moves with a virtual cluster, and what prevents that
 ports/               ports of workspaces in a browser, by host names of their own
+agents/              the agents of clusters that dial out: joining, and their sessions
 workspaces/          workspaces, and the connections of their runners
 """

@@ -64,3 +64,5 @@ class Request:
     is_streaming: bool = False
     """Whether the response may be large and without a defined end: it gets a connection that others do not share. Not
     for watches, which are many and small."""
+    user: str = ""
+    """Whose request it is. Users take turns in the connection of an agent."""

@@ -16,9 +16,9 @@ from functools import partial
 from typing import Final, Protocol
 from urllib.parse import quote
 
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.domain.cluster_identity import IDENTITY_PREFIX_TAKEN, find_identity_conflict
-from fairlead.kinds.core.server_objects import is_generated_kubeconfig
+from fairlead.kinds.core.server_objects import cluster_agent_secret_name, is_generated_kubeconfig
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
@@ -29,10 +29,11 @@ from fairlead.upstream.dial import Dialer, DirectDialer
 from fairlead.upstream.errors import FailureNotifier, TlsError, UpstreamError
 from fairlead.upstream.kube_client import KubeClient
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
+from fairlead.upstream.linked import LinkExchanges, OpenStream, refuse_stream
 from fairlead.upstream.port_forward import SUBPROTOCOL
 from fairlead.upstream.tunnel import TunnelDialer, UnreadBytes
 from fairlead.upstream.tunnel_pods import PodFinder, PodTarget, TunnelPlace, find_route
-from fairlead.upstream.upstream import Limits, Upstream
+from fairlead.upstream.upstream import Limits, Upstream, dialled_upstream
 from fairlead.upstream.websocket import UpstreamWebSocket
 
 CLUSTERS, VIRTUAL_CLUSTERS = "clusters", "virtualclusterinstances"
@@ -77,6 +78,19 @@ class KubeconfigRef:
     owner_uid: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class AgentRef:
+    """A cluster that its agent connects to this server, and the Secret with the identity of that agent."""
+
+    namespace: str
+    name: str
+    cluster: str
+
+
+TransportRef = KubeconfigRef | AgentRef
+"""How a cluster is reached."""
+
+
 def kubeconfig_secret_name(instance_name: str) -> str:
     """Name of the secret, in the instance's namespace, with the kubeconfig of a virtual cluster created by us."""
     return f"vc-{instance_name}-kubeconfig"
@@ -91,6 +105,14 @@ def cluster_kubeconfig_ref(cluster: Object, system_namespace: str) -> Kubeconfig
         config["secretName"],
         config.get("key") or DEFAULT_KUBECONFIG_KEY,
     )
+
+
+def cluster_transport_ref(cluster: Object, system_namespace: str) -> TransportRef | None:
+    """With `spec.networkPeer`, the cluster is reached through its agent and never dialled, whatever else is set."""
+    if get_path(cluster, "spec.networkPeer"):
+        name = name_of(cluster)
+        return AgentRef(system_namespace, cluster_agent_secret_name(name), name)
+    return cluster_kubeconfig_ref(cluster, system_namespace)
 
 
 def virtual_cluster_kubeconfig_ref(instance: Object) -> KubeconfigRef:
@@ -130,7 +152,8 @@ class _UpstreamSet:
     health: Upstream
     watch: Upstream
     tunnel: Upstream
-    dialer: Dialer
+    dialer: Dialer | None
+    """None if the cluster is reached through its agent."""
 
     def all(self) -> Sequence[Upstream]:
         return (self.user, self.system, self.health, self.watch, self.tunnel)
@@ -142,7 +165,7 @@ class _CachedUpstreams:
 
     uid: str
     revision: int
-    ref: KubeconfigRef
+    ref: TransportRef
     secret_revision: int
     place: TunnelPlace | None
     result: _UpstreamSet | NotConnected
@@ -154,12 +177,20 @@ class UpstreamRegistry:
     """Looks up, caches and closes the Upstreams of clusters and virtual clusters."""
 
     def __init__(
-        self, registry: Registry, api_group: str, system_namespace: str, policy: AddressPolicy, limits: Limits
+        self,
+        registry: Registry,
+        api_group: str,
+        system_namespace: str,
+        policy: AddressPolicy,
+        limits: Limits,
+        open_stream: OpenStream = refuse_stream,
     ) -> None:
+        """`open_stream` opens streams to the agents of clusters."""
         self._registry = registry
         self._group = api_group
         self._system_namespace = system_namespace
         self._policy = policy
+        self._open_stream = open_stream
         self._limits = limits
         self._secrets = registry.resource("", "secrets")
         self.failures = FailureNotifier()
@@ -199,19 +230,21 @@ class UpstreamRegistry:
         Raises NotConnected.
         """
         entry = self._registry.view.get((self._group, CLUSTERS, "", name))
-        ref = cluster_kubeconfig_ref(decode(entry), self._system_namespace) if entry is not None else None
+        ref = cluster_transport_ref(decode(entry), self._system_namespace) if entry is not None else None
         if ref is None:
-            raise NotConnected("KubeconfigNotSet", f'"{name}" is not connected; set spec.config.secretName')
+            raise NotConnected("KubeconfigNotSet", _not_connected(name))
+        if isinstance(ref, AgentRef):
+            return Upstream(self._link(ref, HEALTH_PROBE_LIMITS, CONTROLLER_AGENT), HEALTH_PROBE_LIMITS)
         try:
             endpoint = self._load_endpoint(ref)
             dialer = DirectDialer(endpoint, self._policy.resolve)
-            return Upstream(endpoint, dialer, HEALTH_PROBE_LIMITS, user_agent=CONTROLLER_AGENT)
+            return dialled_upstream(endpoint, dialer, HEALTH_PROBE_LIMITS, user_agent=CONTROLLER_AGENT)
         except TlsError as error:
             raise NotConnected("InvalidKubeconfig", error.message) from error
 
     def _cluster_upstreams(self, name: str) -> _UpstreamSet:
         key = (self._group, CLUSTERS, "", name)
-        return self._get_upstreams(key, lambda obj: cluster_kubeconfig_ref(obj, self._system_namespace))
+        return self._get_upstreams(key, lambda obj: cluster_transport_ref(obj, self._system_namespace))
 
     def virtual_cluster_upstream(self, namespace: str, name: str) -> Upstream:
         """The Upstream for requests of users. `namespace` is that of the project. Raises NotConnected."""
@@ -239,7 +272,7 @@ class UpstreamRegistry:
         instance = decode(entry)
         endpoint = self._load_endpoint(virtual_cluster_kubeconfig_ref(instance))
         dialer = self._build_dialer(endpoint, self._find_place(instance))
-        upstream = Upstream(endpoint, dialer, SYSTEM_LIMITS, user_agent=CONTROLLER_AGENT)
+        upstream = dialled_upstream(endpoint, dialer, SYSTEM_LIMITS, user_agent=CONTROLLER_AGENT)
         try:
             yield upstream
         finally:
@@ -273,7 +306,7 @@ class UpstreamRegistry:
             await upstream.close()
         self._retired.clear()
 
-    def _get_upstreams(self, key: Key, get_ref: Callable[[Object], KubeconfigRef | None]) -> _UpstreamSet:
+    def _get_upstreams(self, key: Key, get_ref: Callable[[Object], TransportRef | None]) -> _UpstreamSet:
         entry = self._registry.view.get(key)
         cached = self._cache.get(key)
         if entry is None or cached is None or not self._is_current(cached, entry):
@@ -291,8 +324,11 @@ class UpstreamRegistry:
     def _is_current(self, cached: _CachedUpstreams, entry: Entry) -> bool:
         return cached.revision == entry.revision and cached.secret_revision == self._secret_revision(cached.ref)
 
-    def _secret_revision(self, ref: KubeconfigRef) -> int:
+    def _secret_revision(self, ref: TransportRef) -> int:
+        """Changes when the connections are to be replaced: an agent that replaces its key keeps them."""
         secret = self._secrets.get_cached(ref.namespace, ref.name)
+        if isinstance(ref, AgentRef):
+            return int(secret is not None)
         return secret.revision if secret is not None else 0
 
     def _resolve(
@@ -300,7 +336,7 @@ class UpstreamRegistry:
         key: Key,
         entry: Entry | None,
         cached: _CachedUpstreams | None,
-        get_ref: Callable[[Object], KubeconfigRef | None],
+        get_ref: Callable[[Object], TransportRef | None],
     ) -> _CachedUpstreams:
         """Builds the current cache entry. Keeps the connections if the kubeconfig has not changed."""
         if entry is None:
@@ -310,7 +346,7 @@ class UpstreamRegistry:
         if "deletionTimestamp" in metadata(obj):
             raise NotConnected("Terminating", f'"{key[3]}" is being deleted')
         if ref is None:
-            raise NotConnected("KubeconfigNotSet", f'"{key[3]}" is not connected; set spec.config.secretName')
+            raise NotConnected("KubeconfigNotSet", _not_connected(key[3]))
         uid = metadata(obj)["uid"]
         revision = self._secret_revision(ref)
         place = self._find_place(obj) if key[1] == VIRTUAL_CLUSTERS else None
@@ -338,23 +374,47 @@ class UpstreamRegistry:
         compared = get_path(instance, "status.importedFrom.kubeconfigDigest")
         return place if kubeconfig_digest(kubeconfig) == compared else None
 
-    def _build(self, key: Key, ref: KubeconfigRef, place: TunnelPlace | None) -> _UpstreamSet | NotConnected:
+    def _build(self, key: Key, ref: TransportRef, place: TunnelPlace | None) -> _UpstreamSet | NotConnected:
+        if isinstance(ref, AgentRef):
+            return self._build_linked(key, ref)
         try:
             endpoint = self._load_endpoint(ref)
             dialer = self._build_dialer(endpoint, place)
             on_failure = partial(self.failures.notify, key)
             return _UpstreamSet(
-                user=Upstream(endpoint, dialer, self._limits, on_failure),
-                system=Upstream(endpoint, dialer, SYSTEM_LIMITS, on_failure, CONTROLLER_AGENT),
-                health=Upstream(endpoint, dialer, HEALTH_PROBE_LIMITS, user_agent=CONTROLLER_AGENT),
-                watch=Upstream(endpoint, dialer, WATCH_LIMITS, on_failure, CONTROLLER_AGENT),
-                tunnel=Upstream(endpoint, dialer, TUNNEL_LIMITS, on_failure, CONTROLLER_AGENT),
+                user=dialled_upstream(endpoint, dialer, self._limits, on_failure),
+                system=dialled_upstream(endpoint, dialer, SYSTEM_LIMITS, on_failure, CONTROLLER_AGENT),
+                health=dialled_upstream(endpoint, dialer, HEALTH_PROBE_LIMITS, user_agent=CONTROLLER_AGENT),
+                watch=dialled_upstream(endpoint, dialer, WATCH_LIMITS, on_failure, CONTROLLER_AGENT),
+                tunnel=dialled_upstream(endpoint, dialer, TUNNEL_LIMITS, on_failure, CONTROLLER_AGENT),
                 dialer=dialer,
             )
         except NotConnected as error:
             return error
         except TlsError as error:  # well-formed PEM that OpenSSL rejects
             return NotConnected("InvalidKubeconfig", error.message)
+
+    def _build_linked(self, key: Key, ref: AgentRef) -> _UpstreamSet | NotConnected:
+        if self._secrets.get_cached(ref.namespace, ref.name) is None:
+            advice = f"run `fairlead cluster add {ref.cluster} --agent`, and apply what it prints in the cluster"
+            return NotConnected("AgentNotJoined", f'the agent of "{ref.cluster}" has not joined yet; {advice}')
+        on_failure = partial(self.failures.notify, key)
+
+        def build(limits: Limits, user_agent: str = "", *, notify: bool = True) -> Upstream:
+            exchanges = self._link(ref, limits, user_agent)
+            return Upstream(exchanges, limits, on_failure) if notify else Upstream(exchanges, limits)
+
+        return _UpstreamSet(
+            user=build(self._limits),
+            system=build(SYSTEM_LIMITS, CONTROLLER_AGENT),
+            health=build(HEALTH_PROBE_LIMITS, CONTROLLER_AGENT, notify=False),
+            watch=build(WATCH_LIMITS, CONTROLLER_AGENT),
+            tunnel=build(TUNNEL_LIMITS, CONTROLLER_AGENT),
+            dialer=None,
+        )
+
+    def _link(self, ref: AgentRef, limits: Limits, user_agent: str = "") -> LinkExchanges:
+        return LinkExchanges(ref.cluster, self._open_stream, limits, user_agent)
 
     def _build_dialer(self, endpoint: ClusterEndpoint, place: TunnelPlace | None) -> Dialer:
         direct = DirectDialer(endpoint, self._policy.resolve)
@@ -418,6 +478,10 @@ class UpstreamRegistry:
 
     def _on_closed(self, closed: "_Closable", task: "asyncio.Task[None]") -> None:
         self._retired.pop(closed, None)
+
+
+def _not_connected(name: str) -> str:
+    return f'"{name}" is not connected; set spec.config.secretName, or spec.networkPeer for one with an agent'
 
 
 def _is_place_withdrawn(cached: _CachedUpstreams, place: TunnelPlace | None) -> bool:

@@ -13,6 +13,7 @@ UpstreamError
 ├── ProtocolError           invalid HTTP, or closed in the middle of a response
 │   └── ResponseTooLarge    the body exceeds the caller's limit
 ├── HandshakeRejected       the cluster responded to a WebSocket handshake with something other than 101
+├── AgentUnavailable        no agent of the cluster is connected, or it takes no more requests (`linked.py`)
 ├── TunnelError             the way to a virtual cluster through its cluster is closed (`tunnel.py`)
 └── NotConnected            the object has no usable kubeconfig (`clusters.py`)
 """
@@ -74,6 +75,12 @@ class HandshakeRejected(UpstreamError):
         self.body = body
 
 
+class AgentUnavailable(UpstreamError):
+    """No agent of the cluster took the request: it was not begun."""
+
+    reason = "AgentNotConnected"
+
+
 class TunnelError(UpstreamError):
     """The cluster that a virtual cluster runs in does not lead to it. `reason` says why."""
 
@@ -84,7 +91,7 @@ class TunnelError(UpstreamError):
 
 UNAUTHORIZED = 401
 """Means that the cluster rejects the stored credential."""
-CLUSTER_FAILURES = (ProtocolError, TimedOut, Unreachable, TlsError, TunnelError)
+CLUSTER_FAILURES = (ProtocolError, TimedOut, Unreachable, TlsError, TunnelError, AgentUnavailable)
 """Failures of the remote cluster. ClusterLimitExceeded and UserLimitExceeded are our own limits, HandshakeRejected is
 a response."""
 

@@ -20,7 +20,7 @@ from fairlead.upstream.access import CONTROLLER_AGENT, ClusterEndpoint
 from fairlead.upstream.dial import DirectDialer
 from fairlead.upstream.errors import Unreachable
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
-from fairlead.upstream.upstream import Limits, Upstream
+from fairlead.upstream.upstream import DialledExchanges, Limits, Upstream, dialled_exchanges
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where pods find their service account token and the cluster's CA certificate."""
@@ -78,15 +78,17 @@ class LocalCluster:
         self._source = source
         self._limits = limits
         self._endpoint = source()
-        self._upstream = self._connect(self._endpoint)
+        self.exchanges = self._connect(self._endpoint)
+        """For the agent, which passes on what others have sent."""
+        self._upstream = Upstream(self.exchanges, limits)
         self._draining: list[Upstream] = []
 
     def __call__(self) -> Upstream:
         return self._upstream
 
-    def _connect(self, endpoint: ClusterEndpoint) -> Upstream:
+    def _connect(self, endpoint: ClusterEndpoint) -> DialledExchanges:
         dialer = DirectDialer(endpoint, resolve_host)
-        return Upstream(endpoint, dialer, self._limits, user_agent=CONTROLLER_AGENT)
+        return dialled_exchanges(endpoint, dialer, self._limits, CONTROLLER_AGENT)
 
     async def run(self) -> None:
         """Reloads the credential periodically, until cancelled."""
@@ -106,8 +108,11 @@ class LocalCluster:
             return
         if endpoint != self._endpoint:
             renewed = self._connect(endpoint)  # may fail: then nothing has changed
+            upstream = Upstream(renewed, self._limits)
             self._draining.append(self._upstream)
-            self._endpoint, self._upstream = endpoint, renewed
+            self._endpoint = endpoint
+            self.exchanges = renewed
+            self._upstream = upstream
         for each in [each for each in self._draining if not each.in_use]:
             self._draining.remove(each)
             await each.close()

@@ -38,6 +38,7 @@ HOP_BY_HOP = frozenset(
 NEVER_FORWARDED = HOP_BY_HOP | {"authorization", "cookie", "host", "expect", "content-length"}
 """Never forwarded from the client: set by us, or not sent at all."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _REQUEST_TARGET = re.compile(r"/[!-~]*")
 _DOT_SEGMENT = re.compile(r"[^?]*/(?:\.|%2[Ee]){1,2}(?:[/?]|$)")
 """A `.` or `..` segment in the path: the cluster would resolve it to another path than the authorized one."""
@@ -195,10 +196,7 @@ class RequestHeadEncoder:
 
     def encode(self, method: str, target: str, headers: Sequence[tuple[str, str]], framing: str) -> bytes:
         """See `HeadEncoder`."""
-        if not _REQUEST_TARGET.fullmatch(target):
-            raise _invalid_characters("the path")
-        if ("/." in target or "/%2" in target) and _DOT_SEGMENT.match(target):
-            raise BadRequest("the path has a `.` or `..` segment; send the resolved path")
+        check_request_line(method, target)
         parts = [_method_prefix(method), self._base_path, target, self._after_target, framing]
         lines = self._line_count + framing.count("\n")
         for name, value in headers:
@@ -208,6 +206,30 @@ class RequestHeadEncoder:
                 lines += 1
         parts.append("\r\n")
         return encode_head("".join(parts), lines)
+
+
+def check_request_line(method: str, target: str) -> None:
+    """Raises BadRequest for a method or path that must not be sent to a cluster."""
+    if not _REQUEST_TARGET.fullmatch(target):
+        raise _invalid_characters("the path")
+    if ("/." in target or "/%2" in target) and _DOT_SEGMENT.match(target):
+        raise BadRequest("the path has a `.` or `..` segment; send the resolved path")
+    _method_prefix(method)
+
+
+def select_headers(
+    headers: Sequence[tuple[str, str]], dropped: frozenset[str] = NEVER_FORWARDED
+) -> tuple[tuple[str, str], ...]:
+    """The headers that may be forwarded, names in lower case. Raises BadRequest for what HTTP does not allow."""
+    selected = []
+    for name, value in headers:
+        if not _TOKEN.fullmatch(name):
+            raise _invalid_characters("a header name")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise _invalid_characters("a header")
+        if name.lower() not in dropped:
+            selected.append((name.lower(), value))
+    return tuple(selected)
 
 
 @lru_cache(1024)

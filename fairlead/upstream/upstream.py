@@ -12,16 +12,17 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 from fairlead.core.errors import BadRequest
 from fairlead.upstream.access import ClusterEndpoint, Limits, Request
-from fairlead.upstream.connection import Connection
+from fairlead.upstream.connection import Connection, UpgradeHandler
 from fairlead.upstream.dial import Connector, Dialer, ProtocolConnector
 from fairlead.upstream.errors import CLUSTER_FAILURES, UNAUTHORIZED, HandshakeRejected, Unreachable, ignore_failure
 from fairlead.upstream.fair_share import UserLimits
 from fairlead.upstream.messages import HeadEncoder, RequestHeadEncoder, Response
 from fairlead.upstream.pool import BoundedSlots, ConnectionPool
-from fairlead.upstream.websocket import UpstreamWebSocket, connect_websocket
+from fairlead.upstream.websocket import UpstreamWebSocket, connect_websocket, request_upgrade
 
 __all__ = ["Limits", "Request", "Response", "Upstream"]
 
@@ -111,64 +112,42 @@ class Upload:
         return min(self._deadline, asyncio.get_running_loop().time() + self._write_seconds)
 
 
-class HttpClient:
-    """HTTP and WebSockets over the connections that `connector` opens: to a cluster, or to a port of a workspace.
+class Exchanges(Protocol):
+    """Carries requests to one server. `DialledExchanges` connects to it; in `linked.py`, an agent carries them."""
 
-    `is_tunnel`: its connections are streams that share one connection, see `Dialer`. `on_failure` is called for each
-    request without a response, and for each 401.
+    @property
+    def in_use(self) -> int:
+        """Number of open requests."""
+
+    async def send(self, request: Request, seconds: float | None) -> Response: ...
+
+    async def open_websocket(self, request: Request, subprotocols: Sequence[str]) -> UpstreamWebSocket: ...
+
+    def close_idle(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class DialledExchanges:
+    """Over the connections that `connector` opens: to a cluster, or to a port of a workspace.
+
+    `is_tunnel`: its connections are streams that share one connection, see `Dialer`.
     """
 
     def __init__(
-        self,
-        connector: ProtocolConnector,
-        head_encoder: HeadEncoder,
-        limits: Limits,
-        *,
-        is_tunnel: bool = False,
-        on_failure: Callable[[], None] = ignore_failure,
+        self, connector: ProtocolConnector, head_encoder: HeadEncoder, limits: Limits, *, is_tunnel: bool = False
     ) -> None:
         self._limits = limits
-        self._on_failure = on_failure
         self._is_tunnel = is_tunnel
         self._head_encoder = head_encoder
         self._connector = connector
         self._pool = ConnectionPool(connector, limits)
-        self._websocket_slots = BoundedSlots(limits.max_websockets, limits.max_queued, limits.connect_seconds)
-        self._websockets: set[UpstreamWebSocket] = set()
 
     @property
     def in_use(self) -> int:
-        """Number of open requests and WebSockets."""
-        return self._pool.in_use + self._websocket_slots.in_use
+        return self._pool.in_use
 
-    async def send(self, request: Request, *, seconds: float | None = None) -> Response:
-        """Returns a response whose head has been received. The caller reads it to its end, or closes it.
-
-        `seconds`: timeout up to the end of the body. Without it, only the response head has a timeout.
-        """
-        with self._report_failures():
-            response = await self._send(request, seconds)
-        if response.status == UNAUTHORIZED:
-            self._on_failure()
-        return response
-
-    def close_idle(self) -> None:
-        """Closes idle connections, so that the next request connects anew and verifies the certificate again."""
-        self._pool.close_idle()
-
-    @contextmanager
-    def _report_failures(self) -> Iterator[None]:
-        try:
-            yield
-        except CLUSTER_FAILURES:
-            self._on_failure()
-            raise
-        except HandshakeRejected as refused:
-            if refused.status == UNAUTHORIZED:
-                self._on_failure()
-            raise
-
-    async def _send(self, request: Request, seconds: float | None) -> Response:
+    async def send(self, request: Request, seconds: float | None) -> Response:
         start = asyncio.get_running_loop().time()
         deadline = math.inf if seconds is None else start + seconds
         remaining = math.inf if seconds is None else seconds
@@ -205,13 +184,68 @@ class HttpClient:
         return response
 
     async def open_websocket(self, request: Request, subprotocols: Sequence[str]) -> UpstreamWebSocket:
+        return await connect_websocket(self._connector, self._head_encoder, request, subprotocols, self._limits)
+
+    async def request_upgrade(self, request: Request, on_upgrade: UpgradeHandler) -> Response:
+        """See `websocket.request_upgrade`."""
+        return await request_upgrade(self._connector, self._head_encoder, request, on_upgrade, self._limits)
+
+    def close_idle(self) -> None:
+        self._pool.close_idle()
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+class HttpClient:
+    """HTTP and WebSockets to one server. `on_failure` is called for each request without a response and each 401."""
+
+    def __init__(
+        self, exchanges: Exchanges, limits: Limits, *, on_failure: Callable[[], None] = ignore_failure
+    ) -> None:
+        self._exchanges = exchanges
+        self._on_failure = on_failure
+        self._websocket_slots = BoundedSlots(limits.max_websockets, limits.max_queued, limits.connect_seconds)
+        self._websockets: set[UpstreamWebSocket] = set()
+
+    @property
+    def in_use(self) -> int:
+        """Number of open requests and WebSockets."""
+        return self._exchanges.in_use + self._websocket_slots.in_use
+
+    async def send(self, request: Request, *, seconds: float | None = None) -> Response:
+        """Returns a response whose head has been received. The caller reads it to its end, or closes it.
+
+        `seconds`: timeout up to the end of the body. Without it, only the response head has a timeout.
+        """
+        with self._report_failures():
+            response = await self._exchanges.send(request, seconds)
+        if response.status == UNAUTHORIZED:
+            self._on_failure()
+        return response
+
+    def close_idle(self) -> None:
+        """Closes idle connections, so that the next request connects anew and verifies the certificate again."""
+        self._exchanges.close_idle()
+
+    @contextmanager
+    def _report_failures(self) -> Iterator[None]:
+        try:
+            yield
+        except CLUSTER_FAILURES:
+            self._on_failure()
+            raise
+        except HandshakeRejected as refused:
+            if refused.status == UNAUTHORIZED:
+                self._on_failure()
+            raise
+
+    async def open_websocket(self, request: Request, subprotocols: Sequence[str]) -> UpstreamWebSocket:
         """Opens a WebSocket. Raises HandshakeRejected for any response but 101, and closes the connection."""
         await self._websocket_slots.acquire()
         try:
             with self._report_failures():
-                websocket = await connect_websocket(
-                    self._connector, self._head_encoder, request, subprotocols, self._limits
-                )
+                websocket = await self._exchanges.open_websocket(request, subprotocols)
         except BaseException:
             self._websocket_slots.release()
             raise
@@ -226,7 +260,7 @@ class HttpClient:
 
     async def close(self) -> None:
         """Aborts open requests and WebSockets, and closes all connections."""
-        self._pool.close()
+        self._exchanges.close()
         for websocket in list(self._websockets):
             websocket.abort()
 
@@ -234,21 +268,25 @@ class HttpClient:
 class Upstream(HttpClient):
     """The API server of one connected cluster."""
 
-    def __init__(
-        self,
-        endpoint: ClusterEndpoint,
-        dialer: Dialer,
-        limits: Limits,
-        on_failure: Callable[[], None] = ignore_failure,
-        user_agent: str = "",
-    ) -> None:
-        """`user_agent` is for requests that do not name one of their own."""
-        super().__init__(
-            Connector(endpoint, dialer),
-            RequestHeadEncoder(endpoint, user_agent),
-            limits,
-            is_tunnel=dialer.is_tunnel,
-            on_failure=on_failure,
-        )
+    def __init__(self, exchanges: Exchanges, limits: Limits, on_failure: Callable[[], None] = ignore_failure) -> None:
+        super().__init__(exchanges, limits, on_failure=on_failure)
         self.user_limits = UserLimits(limits)
         """Limits per user. The gateways acquire a slot before they send a request of a user."""
+
+
+def dialled_upstream(
+    endpoint: ClusterEndpoint,
+    dialer: Dialer,
+    limits: Limits,
+    on_failure: Callable[[], None] = ignore_failure,
+    user_agent: str = "",
+) -> Upstream:
+    """`user_agent` is for requests that do not name one of their own."""
+    return Upstream(dialled_exchanges(endpoint, dialer, limits, user_agent), limits, on_failure)
+
+
+def dialled_exchanges(
+    endpoint: ClusterEndpoint, dialer: Dialer, limits: Limits, user_agent: str = ""
+) -> DialledExchanges:
+    encoder = RequestHeadEncoder(endpoint, user_agent)
+    return DialledExchanges(Connector(endpoint, dialer), encoder, limits, is_tunnel=dialer.is_tunnel)

@@ -13,6 +13,7 @@ import asyncio
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from os import urandom
 from typing import cast
 
@@ -21,10 +22,10 @@ from websockets.protocol import CLIENT, OPEN, Protocol
 from websockets.utils import accept_key
 
 from fairlead.upstream.access import Limits, Request
-from fairlead.upstream.connection import Connection
+from fairlead.upstream.connection import Connection, UpgradeHandler
 from fairlead.upstream.dial import ProtocolConnector
 from fairlead.upstream.errors import HandshakeRejected, ProtocolError, TimedOut
-from fairlead.upstream.messages import HeadEncoder
+from fairlead.upstream.messages import HeadEncoder, Response
 from fairlead.upstream.transport import CLOSE_TIMEOUT_SECONDS, ByteTransport
 
 MAX_MESSAGE_BYTES = 32 * 2**20
@@ -38,6 +39,7 @@ MAX_IDLE_FRAMES_PER_SECOND = 2_000
 MIN_FRAGMENT_BYTES = 16
 """A smaller fragment that is not the last of its message counts as an idle frame."""
 MAX_REJECTION_BYTES = 64 * 1024
+_UPGRADE = "Upgrade: websocket\r\nConnection: Upgrade\r\n"
 _MAX_REASON_BYTES = 123
 """Maximum length of the reason in a close frame (RFC 6455)."""
 
@@ -290,7 +292,7 @@ def _is_sendable_close_code(code: int) -> bool:
     return code in (1000, 1001, 1002, 1003) or 1007 <= code <= 1014 or 3000 <= code <= 4999
 
 
-class _Handshake:
+class Handshake:
     """A client handshake: validates the 101, and takes over the connection."""
 
     def __init__(self, subprotocols: Sequence[str]) -> None:
@@ -298,10 +300,10 @@ class _Handshake:
         self.websocket: UpstreamWebSocket | None = None
         self._subprotocols = subprotocols
 
-    def headers(self) -> str:
-        offered = f"Sec-WebSocket-Protocol: {', '.join(self._subprotocols)}\r\n" if self._subprotocols else ""
-        fixed = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-        return f"{fixed}Sec-WebSocket-Key: {self.key}\r\n{offered}"
+    def headers(self) -> list[tuple[str, str]]:
+        """Those of the WebSocket, without those of the upgrade."""
+        offered = [("sec-websocket-protocol", ", ".join(self._subprotocols))] if self._subprotocols else []
+        return [("sec-websocket-version", "13"), ("sec-websocket-key", self.key), *offered]
 
     def on_upgrade(self, transport: ByteTransport, headers: Sequence[tuple[str, str]], rest: bytes) -> None:
         found = dict(headers)
@@ -323,25 +325,40 @@ async def connect_websocket(
     subprotocols: Sequence[str],
     limits: Limits,
 ) -> UpstreamWebSocket:
-    handshake = _Handshake(subprotocols)
+    handshake = Handshake(subprotocols)
     headers = [each for each in request.headers if not each[0].lower().startswith("sec-websocket-")]
-    head = head_encoder.encode("GET", request.target, headers, handshake.headers())
-    connection = await connector(lambda: Connection(_ignore_release), limits.connect_seconds, is_exclusive=True)
+    offer = replace(request, headers=[*headers, *handshake.headers()])
     try:
         async with asyncio.timeout(limits.response_header_seconds):
-            response = connection.start_exchange(False, 0, 0)
-            connection.on_upgrade = handshake.on_upgrade
-            connection.write(head)
-            await response.head_received
+            response = await request_upgrade(connector, head_encoder, offer, handshake.on_upgrade, limits)
             if handshake.websocket is not None:
                 return handshake.websocket
-            body = await response.read(MAX_REJECTION_BYTES)
+            try:
+                body = await response.read(MAX_REJECTION_BYTES)
+            finally:
+                await response.close()
     except TimeoutError:
         raise TimedOut("the cluster did not respond in time; check whether it is overloaded") from None
-    finally:
-        connection.fail(ProtocolError("the handshake is over"))
     raise HandshakeRejected(response.status, response.headers, body)
 
 
-def _ignore_release(connection: Connection) -> None:
-    """No pool owns this connection."""
+async def request_upgrade(
+    connector: ProtocolConnector,
+    head_encoder: HeadEncoder,
+    request: Request,
+    on_upgrade: UpgradeHandler,
+    limits: Limits,
+) -> Response:
+    """Requests another protocol on a connection of its own. Returns the response; with status 101, `on_upgrade` has
+    taken over the connection."""
+    head = head_encoder.encode("GET", request.target, request.headers, _UPGRADE)
+    connection = await connector(lambda: Connection(Connection.close), limits.connect_seconds, is_exclusive=True)
+    response = connection.start_exchange(False, 0, 0)
+    connection.on_upgrade = on_upgrade
+    try:
+        connection.write(head)
+        await response.head_received
+    except BaseException:
+        connection.fail(ProtocolError("the handshake is over"))
+        raise
+    return response

@@ -22,7 +22,16 @@ from typing import Any, TypeVar
 from urllib.parse import urljoin
 
 from tests.console.devtools import DevTools, DevToolsError, Params, running_chromium
-from tests.console.elements import SELECT_OPTION, CoveredError, Elements, JavaScriptError, Role, Target
+from tests.console.elements import (
+    END_CLICK,
+    SELECT_OPTION,
+    WATCH_CLICK,
+    Elements,
+    JavaScriptError,
+    MissedClickError,
+    Role,
+    Target,
+)
 from tests.console.keys import describe_key
 from tests.console.page_events import PageEvents, Request, load_observer
 
@@ -31,12 +40,20 @@ __all__ = ["Browser", "JavaScriptError", "Page", "Request", "Role", "Target", "o
 NAVIGATION_ERRORS = ("Cannot find context", "context was destroyed", "Could not find object", "navigated")
 """The document of a request to the browser is not there any more."""
 WAIT_SECONDS = 30.0
-MAX_LOADS, NETWORK_CHANGED = 5, "net::ERR_NETWORK_CHANGED"
-"""Chromium fails all requests when a network interface appears, and other tests start containers."""
 POLL_SECONDS = 0.03
-SETTLING_SECONDS = 5.0
+SETTLING_SECONDS = 20.0
 """How long a page may take until an element that is there can be clicked on."""
 DEFAULT_SIZE = (1280, 800)
+REPLACE_RICH_TEXT = """function (text) {
+  if (!this.isContentEditable) return false;
+  this.focus();
+  getSelection().selectAllChildren(this);
+  const clipboardData = new DataTransfer();
+  clipboardData.setData("text/plain", text);
+  this.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
+  return true;
+}"""
+"""Pastes over the content of an editor that is no form field."""
 SET_VISIBILITY = """(() => {
   Object.defineProperty(document, "visibilityState", { configurable: true, value: %s });
   Object.defineProperty(document, "hidden", { configurable: true, value: document.visibilityState === "hidden" });
@@ -128,16 +145,10 @@ class Page:
 
     def goto(self, path: str) -> None:
         """Loads a page and waits until its `load` event. The path is relative to /console/."""
-        for _ in range(MAX_LOADS):
-            before = len(self.events.requests)
-            answer = self.send("Page.navigate", url=urljoin(f"{self.base_url}/console/", path))
-            error, loader = answer.get("errorText"), answer.get("loaderId")
-            if error != NETWORK_CHANGED:
-                assert not error, f"could not load {path}: {error}"
-                self.wait_until(lambda: loader is None or loader in self.events.loaded, f"{path} is loaded")  # noqa: B023
-                if NETWORK_CHANGED not in (each.error for each in list(self.events.requests.values())[before:]):
-                    return
-        raise AssertionError(f"could not load {path}: the network interfaces of this machine change all the time")
+        answer = self.send("Page.navigate", url=urljoin(f"{self.base_url}/console/", path))
+        error, loader = answer.get("errorText"), answer.get("loaderId")
+        assert not error, f"could not load {path}: {error}"
+        self.wait_until(lambda: loader is None or loader in self.events.loaded, f"{path} is loaded")
 
     def reload(self) -> None:
         count = len(self.events.loaded)
@@ -239,25 +250,37 @@ class Page:
     # --- mouse and keyboard
 
     def click(self, target: Target) -> None:
-        """Scrolls to the element and clicks on its centre. A page may replace the element in between, or move it while
-        it loads: then it is found again. Fails if something else covers it for longer."""
+        """Scrolls to the element and clicks on its centre, until the element got the click. A page may replace or move
+        it in between, or enable it later. Fails if that lasts, or if something else covers the element."""
+        self._click(lambda: self._find(target), str(target))
+
+    def _click(self, find: Callable[[], str], description: str) -> None:
         deadline = time.monotonic() + SETTLING_SECONDS
         while True:
             try:
-                self._click(self._find(target), str(target))
-                return
-            except CoveredError:
+                return self._click_once(find(), description)
+            except MissedClickError:
                 if time.monotonic() > deadline:
                     raise
             except DevToolsError as error:
                 if "detached" not in str(error) or time.monotonic() > deadline:
                     raise
+            self.devtools.read_events(POLL_SECONDS)
 
-    def _click(self, element: str, description: str) -> None:
+    def _click_once(self, element: str, description: str) -> None:
         x, y = self.elements.centre(element, description)
         self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        self.elements.call(element, WATCH_CLICK)
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        try:
+            missed = self.eval(END_CLICK)
+        except DevToolsError as error:
+            if not any(part in str(error) for part in NAVIGATION_ERRORS):
+                raise
+            return  # the click led to another document
+        if missed:
+            raise MissedClickError(f"the click on {description} reached {missed}")
 
     def hover(self, target: Target) -> None:
         x, y = self.elements.centre(self._find(target), str(target))
@@ -265,22 +288,28 @@ class Page:
 
     def fill(self, label: str, value: str) -> None:
         """Replaces the content of a text field, or chooses an option of a select by its text."""
-        element = self._find_field(label)
-        if self.elements.call(element, "function () { return this.localName === 'select'; }"):
-            assert self.elements.call(element, SELECT_OPTION, value), f"{label} has no option {value!r}"
-            return
-        self.elements.call(element, "function () { this.focus(); this.select?.(); }")
-        if value:
-            self.send("Input.insertText", text=value)
-        else:
-            self.press("Delete")
+        deadline = time.monotonic() + SETTLING_SECONDS
+        while True:
+            element = self._find_field(label)
+            if self.elements.call(element, "function () { return this.localName === 'select'; }"):
+                assert self.elements.call(element, SELECT_OPTION, value), f"{label} has no option {value!r}"
+                return
+            if self.elements.call(element, REPLACE_RICH_TEXT, value):
+                return
+            self.elements.call(element, "function () { this.focus(); this.select?.(); }")
+            if value:
+                self.send("Input.insertText", text=value)
+            else:
+                self.press("Delete")
+            is_there = self.elements.call(element, "function () { return this.isConnected; }")
+            if is_there or time.monotonic() > deadline or self.value(label) == value:
+                return  # else the page has replaced the field meanwhile
 
     def check(self, label: str, checked: bool = True) -> None:
         """Sets a checkbox or switch."""
-        element = self._find_field(label)
         is_checked = "function () { return this.checked ?? this.getAttribute('aria-checked') === 'true'; }"
-        if self.elements.call(element, is_checked) != checked:
-            self._click(element, label)
+        if self.elements.call(self._find_field(label), is_checked) != checked:
+            self._click(lambda: self._find_field(label), label)
 
     def press(self, *keys: str) -> None:
         """Presses keys one after the other: `press("Control+k", "Escape")`."""
@@ -334,8 +363,9 @@ class Page:
         return int(self.send("Runtime.getHeapUsage")["usedSize"])
 
     def screenshot(self, file: Path | str, full: bool = False) -> None:
-        """Saves a PNG of what is visible, or of the whole page."""
-        picture = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=full)["data"]
+        """Saves a PNG or WebP, as the file ends, of what is visible, or of the whole page."""
+        kind = {"format": "webp", "quality": 70} if Path(file).suffix == ".webp" else {"format": "png"}
+        picture = self.send("Page.captureScreenshot", captureBeyondViewport=full, **kind)["data"]
         Path(file).write_bytes(base64.b64decode(picture))
 
     # --- what happened

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ from typing import Any
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
+STILL_NETWORK = Path(__file__).parent / "still_network.py"
 TIMEOUT_SECONDS = 30.0
 UNRELIABLE_SECONDS = {"Accessibility.queryAXTree": 8.0}
 """Chromium never responds to these if the document is replaced meanwhile, so they have to be sent again."""
@@ -113,7 +115,15 @@ def running_chromium(program: Path, folder: Path, flags: Sequence[str] = ()) -> 
     profile = folder / "profile"
     with (folder / "chromium.log").open("wb") as log:
         process = subprocess.Popen(
-            [str(program), *FLAGS, *flags, f"--user-data-dir={profile}", "about:blank"],
+            [
+                sys.executable,
+                str(STILL_NETWORK),
+                str(program),
+                *FLAGS,
+                *flags,
+                f"--user-data-dir={profile}",
+                "about:blank",
+            ],
             env=os.environ | {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_CACHE_HOME": str(folder)},
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -28,9 +28,42 @@ IS_REACHED = """function (x, y) {
   return at ? at.outerHTML.slice(0, 200) : "nothing";
 }"""
 
+WATCH_CLICK = """function () {
+  const ours = (event) => {
+    const path = event.composedPath();
+    return path.includes(this) || [...(this.labels ?? [])].some((each) => path.includes(each));
+  };
+  const state = (window.testClick = { missed: "", isDone: false });
+  const watch = new AbortController();
+  const onPress = (event) => {
+    if (ours(event) || !event.isTrusted) return;
+    state.missed ||= event.target.outerHTML.slice(0, 200);
+    event.preventDefault();
+    event.stopImmediatePropagation();
+  };
+  const onClick = (event) => {
+    if (state.missed) onPress(event);
+    else state.isDone ||= ours(event);
+  };
+  const options = { capture: true, signal: watch.signal };
+  for (const type of ["pointerdown", "mousedown"]) window.addEventListener(type, onPress, options);
+  for (const type of ["pointerup", "mouseup"])
+    window.addEventListener(type, (event) => state.missed && onPress(event), options);
+  window.addEventListener("click", onClick, options);
+  state.stop = () => watch.abort();
+}"""
+"""Before a click: what it hits instead of the element is not told of it, so that the click can be repeated."""
+END_CLICK = """(() => {
+  const state = window.testClick;
+  if (!state) return "";
+  delete window.testClick;
+  state.stop();
+  return state.missed || (state.isDone ? "" : "nothing");
+})()"""
 
-class CoveredError(AssertionError):
-    """Another element is in front of the one to click on."""
+
+class MissedClickError(AssertionError):
+    """A click did not reach its element: another one is in front of it, or the page moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +157,7 @@ class Elements:
         x, y = sum(quads[0][0::2]) / 4, sum(quads[0][1::2]) / 4
         cover = self.call(element, IS_REACHED, x, y)
         if cover:
-            raise CoveredError(f"{description} is covered by {cover}")
+            raise MissedClickError(f"{description} is covered by {cover}")
         return x, y
 
     def _find_by_selector(self, selector: str) -> Iterator[str]:

@@ -23,3 +23,18 @@ def run_module(page: Page, script: str, **values: Any) -> Any:
       const { schemaForm } = await load("widgets/form/form.js");
     """
     return page.eval(f"(async () => {{ {head}{setup}{script} }})()")
+
+
+READ_EDITOR = f"""(async () => {{
+  const plain = document.querySelector(".yaml textarea");
+  const content = document.querySelector(".yaml .cm-content");
+  if (!content) return plain?.value ?? "";
+  const {{ EditorView }} = await import({MODULES} + "vendor/codemirror.js");
+  return EditorView.findFromDOM(content).state.doc.toString();
+}})()"""
+
+
+def read_editor(page: Page) -> str:
+    """The text of the editor for YAML, once it is loaded."""
+    page.wait_for(".yaml .cm-content, .yaml textarea")
+    return str(page.eval(READ_EDITOR))

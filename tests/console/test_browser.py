@@ -1,10 +1,14 @@
 """The harness itself: what it claims to find in a page, it finds there; and it notices every error."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.console import browser
 from tests.console.browser import JavaScriptError, Page, role
+from tests.console.devtools import STILL_NETWORK
 
 FORM = """(() => {
   document.body.replaceChildren();
@@ -65,13 +69,50 @@ def test_keys_arrive_with_their_modifiers(form: Page) -> None:
     assert form.focused() == "combobox Kind"
 
 
-def test_a_covered_element_cannot_be_clicked(form: Page) -> None:
+def test_a_covered_element_cannot_be_clicked(form: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browser, "SETTLING_SECONDS", 0.5)
     form.eval(
         """Object.assign(document.body.appendChild(document.createElement("div")).style,
            { position: "fixed", inset: 0 }) && 0"""
     )
     with pytest.raises(AssertionError, match="covered by"):
         form.click(role("button", "Save"))
+
+
+MOVE_ONCE = """document.querySelector("button").addEventListener("%s", (event) => {
+  event.target.style.marginBlockStart = "300px";
+}, { once: true })"""
+PUT_IN_FRONT = """(() => {
+  const button = document.querySelector("button");
+  const other = document.createElement("button");
+  Object.assign(other.style, { position: "fixed", inset: 0 });
+  other.onclick = () => { document.querySelector("output").textContent += "other"; };
+  button.addEventListener("mousemove", () => {
+    document.body.append(other);
+    setTimeout(() => other.remove(), 1000);
+  }, { once: true });
+})()"""
+
+
+def test_a_click_is_repeated_until_its_element_got_it(form: Page) -> None:
+    form.eval(PUT_IN_FRONT)  # between finding the place and pressing
+    form.click(role("button", "Save"))
+    assert form.text("output") == "saved"
+
+
+def test_a_click_counts_for_the_control_that_was_pressed(form: Page) -> None:
+    """As a page that still loads may move below a hand."""
+    form.eval(MOVE_ONCE % "mousedown")
+    form.click(role("button", "Save"))
+    assert form.text("output") == "saved"
+
+
+def test_the_browser_does_not_see_the_network_interfaces() -> None:
+    """Else it breaks off all requests when another test starts a container."""
+    script = "import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)"
+    command = [sys.executable, str(STILL_NETWORK), sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "Address family not supported" in done.stderr
 
 
 def test_what_does_not_appear_fails_with_what_the_page_shows(form: Page) -> None:

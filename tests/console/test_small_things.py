@@ -78,3 +78,52 @@ def test_a_pod_whose_image_is_never_pulled_has_failed(page: Page, sign_in: SignI
     page.goto("about")
     page.wait_for_text("About", "h1")
     assert page.eval(STATUS) == {"state": "failed", "word": "ErrImageNeverPull", "message": "not here"}
+
+
+def test_a_click_counts_for_the_button_that_was_pressed_also_if_the_page_moves(page: Page, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto("about")
+    page.wait_for_text("About", "h1")
+    page.eval(
+        """(() => {
+          const button = document.createElement("button");
+          button.textContent = "Moves";
+          button.onmousedown = () => { button.style.marginBlockStart = "300px"; };
+          button.onclick = () => { button.textContent = `clicked ${++window.clicks}`; };
+          window.clicks = 0;
+          document.querySelector("main").prepend(button);
+        })()"""
+    )
+    x, y = page.eval(
+        "(({ x, y, width, height }) => [x + width / 2, y + height / 2])"
+        "(document.querySelector('main button').getBoundingClientRect())"
+    )
+    for kind in ("mousePressed", "mouseReleased"):
+        page.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+    page.wait_for(role("button", "clicked 1"))
+
+
+def test_a_click_on_a_button_waits_until_it_is_known_to_be_permitted(page: Page, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto("about")
+    page.wait_for_text("About", "h1")
+    page.eval(
+        """(() => {
+          const send = window.fetch;
+          const asked = new Promise((resolve) => { window.answer = resolve; });
+          window.fetch = async (path, options) => {
+            if (String(path).includes("selfsubjectaccessreviewbatches")) await asked;
+            return send(path, options);
+          };
+        })()"""
+    )
+    page.eval(
+        "document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'g', bubbles: true }));"
+        "document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'c', bubbles: true }))"
+    )
+    page.wait_until(lambda: page.path.endswith("/clusters"), "the list is opened")
+    page.eval("history.pushState(null, '', 'teams/renamed'); dispatchEvent(new PopStateEvent('popstate'))")
+    page.click(role("button", "Delete…"))
+    assert page.count("dialog[open]") == 0
+    page.eval("window.answer()")
+    page.wait_for("dialog[open]")

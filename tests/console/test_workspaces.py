@@ -143,7 +143,6 @@ def test_a_workspace_without_a_source_is_created_and_not_started(
 ) -> None:
     sign_in(page, ADMIN)
     page.goto("devpodworkspaceinstances/~new?project=web&template=tools")
-    page.wait_for(".choice input:checked")  # what the project offers moves the button down
     page.fill("Name", "blank")
     page.click(role("button", "Create"))
     page.wait_for_text("It has not been started yet.", ".workspace-now")

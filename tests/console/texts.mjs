@@ -7,7 +7,8 @@ import { pathToFileURL } from "node:url";
 const load = (path) => import(new URL(path, pathToFileURL(`${process.argv[2]}/`)));
 const { changes, diffLines } = await load("widgets/diff.js");
 const { merge, isConflict, resolve } = await load("widgets/merge.js");
-const { findField, foldYaml, locateErrors, withServerLines } = await load("widgets/yaml.js");
+const { findField } = await load("widgets/editor/outline.js");
+const { foldYaml, locateErrors, withServerLines } = await load("widgets/yaml.js");
 
 let state = Number(process.argv[3]);
 const random = (limit) => {

@@ -11,7 +11,7 @@ from fairlead.gateway.proxy import forward
 from fairlead.upstream.access import Limits
 from fairlead.upstream.dial import DirectDialer
 from fairlead.upstream.kubeconfig import parse_kubeconfig
-from fairlead.upstream.upstream import Upstream
+from fairlead.upstream.upstream import Upstream, dialled_upstream
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.calls import FakeHeaders
 
@@ -30,7 +30,7 @@ async def resolve_to_loopback(host: str, port: int) -> str:
 @asynccontextmanager
 async def connect_upstream(fake_cluster: FakeCluster, limits: Limits | None = None) -> AsyncIterator[Upstream]:
     endpoint = parse_kubeconfig(fake_cluster.build_kubeconfig(token=STORED_TOKEN))
-    upstream = Upstream(endpoint, DirectDialer(endpoint, resolve_to_loopback), limits or Limits())
+    upstream = dialled_upstream(endpoint, DirectDialer(endpoint, resolve_to_loopback), limits or Limits())
     try:
         yield upstream
     finally:

@@ -20,7 +20,7 @@ from fairlead.server.pipeline import Pipeline
 from fairlead.upstream.dial import DirectDialer
 from fairlead.upstream.kubeconfig import parse_kubeconfig
 from fairlead.upstream.local_cluster import LIMITS, resolve_host
-from fairlead.upstream.upstream import Upstream
+from fairlead.upstream.upstream import dialled_upstream
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.calls import call
 from tests.harness.clock import ManualClock
@@ -94,7 +94,7 @@ class AgentFixture:
         )
         self.reports = ReportQueue(self.clock)
         endpoint = parse_kubeconfig(cluster.build_kubeconfig())
-        self.upstream = Upstream(endpoint, DirectDialer(endpoint, resolve_host), LIMITS)
+        self.upstream = dialled_upstream(endpoint, DirectDialer(endpoint, resolve_host), LIMITS)
         dependencies = EndpointDependencies(
             self.config_cache,
             DirectTokenAuthenticator(self.clock),

@@ -8,6 +8,7 @@ from fairlead.admission import AdmissionChain
 from fairlead.app.auth import build_auth
 from fairlead.app.background import LeaderElection
 from fairlead.app.features import build_features
+from fairlead.app.link_hubs import LinkHubs
 from fairlead.app.services import OpenedServices, build_services
 from fairlead.app.stores import StoreStack
 from fairlead.core.crypto.encryption import EncryptionKey, EncryptionKeyFile, Keyring
@@ -21,6 +22,7 @@ from fairlead.settings import Settings
 from fairlead.storage.encrypted import EncryptedStore
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.view import View
+from fairlead.subresources.agents.hub import AgentHub
 from fairlead.subresources.workspaces.hub import RunnerHub
 from tests.harness.virtual_time import LoopClock
 
@@ -52,7 +54,7 @@ async def open_services(settings: Settings, kinds: Sequence[Kind] = KINDS) -> As
             stores=StoreStack(store, encrypted, EncryptionKeyFile(settings.data)),
             coordinator=None,
             audit=None,
-            hub=RunnerHub(clock, "server"),
+            hubs=LinkHubs(RunnerHub(clock, "server"), AgentHub(clock, "server")),
         )
         services = build_services(settings, opened, registry, auth, LeaderElection(registry, None), 8443)
         features = build_features(services)

@@ -154,7 +154,7 @@ async def test_a_stream_that_is_not_accepted_in_time_is_refused() -> None:
 async def test_a_request_that_is_too_large_is_refused() -> None:
     async with linked(echo) as pair:
         with pytest.raises(Refused, match="too large"):
-            await pair.server.open(OpenRequest("up", options={"x": "x" * 20_000}))
+            await pair.server.open(OpenRequest("up", options={"x": "x" * 80_000}))
 
 
 @pytest.mark.parametrize("silent_end", ["server", "runner", "both"])

@@ -105,4 +105,4 @@ def test_frames_with_an_invalid_head_are_rejected(message: bytes) -> None:
 
 def test_a_request_above_the_size_of_a_frame_cannot_be_encoded() -> None:
     with pytest.raises(FrameError, match="OPEN has"):
-        frames.encode_open(1, OpenRequest("up", options={"x": "x" * frames.MAX_PAYLOAD_BYTES}))
+        frames.encode_open(1, OpenRequest("up", options={"x": "x" * frames.MAX_HEAD_BYTES}))

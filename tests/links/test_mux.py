@@ -11,12 +11,12 @@ from fairlead.links.frames import FrameError, FrameType
 from fairlead.links.limits import INITIAL_WINDOW, MAX_WINDOW, LinkLimits
 from fairlead.links.mux import LinkDead, Mux
 from fairlead.links.requests import OpenRequest, Refused
-from fairlead.links.streams import Data, Eof, Exit, ResetCode, StreamReset, StreamState
+from fairlead.links.streams import Data, Eof, Exit, Message, ResetCode, StreamReset, StreamState
 from tests.harness.properties import examples
 from tests.links.mux_pair import RUNNER, SERVER, MuxPair
 
 
-def drain(mux: Mux, stream: StreamState) -> list[Data | Eof | Exit]:
+def drain(mux: Mux, stream: StreamState) -> list[Message]:
     messages = []
     while (message := mux.read(stream)) is not None:
         messages.append(message)

@@ -10,7 +10,7 @@ from fairlead.links import frames
 from fairlead.links.frames import FrameError, FrameType, Hello
 from fairlead.links.limits import INITIAL_WINDOW, LinkLimits
 from fairlead.links.mux import Mux
-from fairlead.links.requests import OpenRequest, Refused
+from fairlead.links.requests import HTTP, OpenRequest, Refused, RequestHead
 from fairlead.links.streams import ResetCode, StreamReset, StreamState
 from tests.harness.properties import examples
 from tests.links.mux_pair import SERVER, MuxPair
@@ -150,7 +150,7 @@ def test_nothing_but_a_reset_is_allowed_before_a_stream_is_accepted(pair: MuxPai
 @given(
     st.lists(
         st.binary(max_size=40)
-        | st.integers(1, 12).flatmap(
+        | st.integers(1, 13).flatmap(
             lambda kind: st.binary(max_size=12).map(lambda rest: bytes((kind, 0, 0, 0)) + rest)
         ),
         max_size=20,
@@ -159,6 +159,7 @@ def test_nothing_but_a_reset_is_allowed_before_a_stream_is_accepted(pair: MuxPai
 def test_any_frames_are_handled_or_end_the_link_with_a_frame_error(messages: list[bytes]) -> None:
     pair = MuxPair()
     pair.open()
+    pair.ends[SERVER].open(OpenRequest(HTTP, http=RequestHead("GET", "/")))
     for message in messages:
         try:
             pair.ends[SERVER].receive(message, 0.0)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.links.frames import STDERR, STDIN, STDOUT
-from fairlead.links.requests import OpenRequest, Refused
+from fairlead.links.requests import OpenRequest, Refused, ResponseHead
 from fairlead.links.streams import Data, Eof, Exit
 from fairlead.runner.actions import RunnerActions
 from fairlead.runner.engines.contract import EngineError, ExecOptions, Process, Reason
@@ -39,6 +39,9 @@ class FakeStream:
 
     async def send(self, channel: int, data: bytes) -> None:
         self.output[channel] += data
+
+    async def send_head(self, head: ResponseHead) -> None:
+        raise NotImplementedError
 
     async def send_eof(self, channel: int) -> None:
         self.closed.append(channel)

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.upstream.dial import DirectDialer
 from fairlead.upstream.errors import ClusterLimitExceeded, FailureNotifier, HandshakeRejected, UpstreamError
-from fairlead.upstream.upstream import Limits, Request, Upstream
+from fairlead.upstream.upstream import Limits, Request, dialled_upstream
 from tests.fake_cluster.certificates import get_authority
 from tests.fake_cluster.exchange import CannedResponse
 from tests.fake_cluster.server import FakeCluster
@@ -18,7 +18,7 @@ class FailureCounter:
         self.failures = 0
         endpoint = build_endpoint(fake_cluster)
         dialer = DirectDialer(endpoint, resolve_unchanged)
-        self.upstream = Upstream(endpoint, dialer, limits or Limits(), self._count)
+        self.upstream = dialled_upstream(endpoint, dialer, limits or Limits(), self._count)
 
     def _count(self) -> None:
         self.failures += 1

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.upstream.dial import DirectDialer
 from fairlead.upstream.errors import ClusterLimitExceeded, TimedOut, Unreachable
-from fairlead.upstream.upstream import Limits, Request, Upstream
+from fairlead.upstream.upstream import Limits, Request, dialled_upstream
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.eventually import eventually
 from tests.upstream.upstreams import (
@@ -94,10 +94,10 @@ async def test_resolving_a_name_has_a_timeout(fake_cluster: FakeCluster) -> None
 
     endpoint = build_endpoint(fake_cluster)
     dialer = DirectDialer(endpoint, resolve_slowly)
-    upstream = Upstream(endpoint, dialer, Limits(connect_seconds=0.05))
+    upstream = dialled_upstream(endpoint, dialer, Limits(connect_seconds=0.05))
     with pytest.raises(TimedOut):
         await upstream.send(Request("GET", "/"))
-    upstream = Upstream(endpoint, dialer, Limits())
+    upstream = dialled_upstream(endpoint, dialer, Limits())
     with pytest.raises(TimedOut):
         await upstream.send(Request("GET", "/"), seconds=0.05)
     assert upstream.in_use == 0
@@ -111,7 +111,7 @@ async def test_t22_the_connection_goes_to_the_resolved_address(fake_cluster: Fak
         return await resolve_unchanged("127.0.0.1", port)
 
     endpoint = build_endpoint(fake_cluster, host="rebinding.example", tls_server_name="localhost")
-    upstream = Upstream(endpoint, DirectDialer(endpoint, resolve), Limits())
+    upstream = dialled_upstream(endpoint, DirectDialer(endpoint, resolve), Limits())
     await fetch_body(upstream, "/version")
     await upstream.close()
     assert resolved == [("rebinding.example", fake_cluster.port)]

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from fairlead.upstream.dial import DirectDialer, share_ssl_context
 from fairlead.upstream.errors import TlsError
-from fairlead.upstream.upstream import Limits, Upstream
+from fairlead.upstream.upstream import Limits, dialled_upstream
 from tests.fake_cluster.certificates import get_authority
 from tests.fake_cluster.server import ClusterOptions, FakeCluster, build_server_context
 from tests.harness.eventually import eventually
@@ -108,7 +108,7 @@ async def test_a_missing_client_certificate_is_reported_after_the_handshake(fake
         thread = threading.Thread(target=_serve_handshake, args=(listener, context))
         thread.start()
         endpoint = build_endpoint(fake_cluster, token="", port=listener.getsockname()[1])
-        upstream = Upstream(endpoint, DirectDialer(endpoint, resolve_unchanged), Limits())
+        upstream = dialled_upstream(endpoint, DirectDialer(endpoint, resolve_unchanged), Limits())
         with pytest.raises(TlsError, match="client certificate"):
             await send_request(upstream, "/version")
         thread.join()

@@ -7,7 +7,7 @@ from typing import Any
 
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.dial import DirectDialer
-from fairlead.upstream.upstream import Limits, Request, Response, Upstream
+from fairlead.upstream.upstream import Limits, Request, Response, Upstream, dialled_upstream
 from tests.fake_cluster.server import FakeCluster
 
 READ_LIMIT = 64 * 2**20
@@ -27,7 +27,7 @@ async def connect_upstream(
     fake_cluster: FakeCluster, limits: Limits | None = None, /, **fields: str
 ) -> AsyncIterator[Upstream]:
     endpoint = build_endpoint(fake_cluster, **fields)
-    upstream = Upstream(endpoint, DirectDialer(endpoint, resolve_unchanged), limits or Limits())
+    upstream = dialled_upstream(endpoint, DirectDialer(endpoint, resolve_unchanged), limits or Limits())
     try:
         yield upstream
     finally:

@@ -1,4 +1,4 @@
-"""`fairlead cluster add`: connects the cluster of a kubeconfig context.
+"""`fairlead cluster add`: connects the cluster of a kubeconfig context, or one by an agent that dials out.
 
 The kubeconfig is stored in a Secret, encrypted at rest, and the Cluster refers to it. If the cluster does not become
 ready, both are kept: the server keeps probing, and the cause can often be fixed in the remote cluster.
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from fairlead.cli.resources.cluster_agent import AgentManifest, build_manifest
 from fairlead.cli.resources.cluster_role import ACCOUNT, ACCOUNT_NAMESPACE, DEFAULT_CLUSTER_ROLES, RolePart, print_roles
 from fairlead.cli.resources.cluster_status import advice, failure, is_healthy, is_probed, probe_lines, summary_line
 from fairlead.cli.ui.describe import build_object, print_created
@@ -80,6 +81,36 @@ class ClusterAddOptions:
         str | None,
         flag("--kube-context", help="Context in that file.", metavar="CONTEXT", default="the file's current one"),
     ] = None
+    agent: Annotated[
+        bool,
+        typer.Option(
+            "--agent",
+            help="For a cluster that cannot be dialled: print the manifest of an agent that dials out. For a cluster "
+            "that has one, let it join again.",
+        ),
+    ] = False
+    part: Annotated[
+        list[RolePart] | None,
+        flag(
+            "--part",
+            help="With --agent: what the cluster is used for, as in `fairlead cluster role`. Repeatable.",
+            metavar="PART",
+            default="spaces",
+        ),
+    ] = None
+    image: Annotated[
+        str | None,
+        flag("--image", help="With --agent: its image.", metavar="IMAGE", default="fairlead of this version"),
+    ] = None
+    server_url: Annotated[
+        str | None,
+        flag(
+            "--server-url",
+            help="With --agent: the URL of the server for the agent.",
+            metavar="URL",
+            default="the server's own",
+        ),
+    ] = None
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the server has probed the cluster.")] = True
@@ -101,9 +132,12 @@ class ClusterAddOptions:
 
 @options_from(ClusterAddOptions)
 def command(options: ClusterAddOptions) -> None:
-    """Connect a cluster, with the credentials of a kubeconfig context."""
+    """Connect a cluster, with the credentials of a kubeconfig context, or by an agent that dials out."""
     with open_session(options.context) as session:
         _check_name(options.name)
+        if options.agent:
+            _print_agent(session.client, options)
+            return
         options = _choose_file(options)
         config = _export_kubeconfig(options)
         _reject_own_server(config, session.client)
@@ -117,6 +151,52 @@ def command(options: ClusterAddOptions) -> None:
                 raise _report_unhealthy(cluster)
         next_step = f"`fairlead kubeconfig --cluster {options.name}` writes a kubectl context for it"
         print_created(cluster, options.output, f"{message}; {next_step}")
+
+
+def _print_agent(client: Client, options: ClusterAddOptions) -> None:
+    from fairlead import __version__
+    from fairlead.core import yaml
+
+    if options.kubeconfig is not None or options.kube_context is not None:
+        raise UsageError("--agent needs no kubeconfig: omit --kubeconfig and --kube-context")
+    is_new = _ensure_agent_cluster(client, options)
+    created = client.send("POST", client.path(CLUSTERS, options.name, "agenttoken"), {})["status"]
+    server = (options.server_url or created["serviceHost"]).rstrip("/")
+    manifest = AgentManifest(
+        server=server,
+        token=created["token"],
+        authority=created.get("caCert") or "",
+        image=options.image or f"fairlead:{__version__}",
+        parts=options.part or (RolePart.SPACES,),
+        cluster_roles=DEFAULT_CLUSTER_ROLES,
+    )
+    print("---\n".join(yaml.encode(each).decode() for each in build_manifest(manifest)), end="")
+    done = f"created the cluster {options.name}" if is_new else f"the agent of {options.name} may join again"
+    print_note(
+        f"{done}; pipe this manifest into `kubectl apply -f -` in the cluster within an hour: its token works once"
+    )
+    print_note("beside the cluster instead: fairlead agent --server URL --token-file FILE --kubeconfig FILE")
+    if is_loopback(urlsplit(server).hostname or ""):
+        print_note(f"warning: {server} is a loopback address, which agents elsewhere cannot reach; set --server-url")
+
+
+def _ensure_agent_cluster(client: Client, options: ClusterAddOptions) -> bool:
+    """Creates the Cluster, unless there is one. Returns whether it is new."""
+    try:
+        cluster = client.get(CLUSTERS, options.name)
+    except ApiStatusError as problem:
+        if problem.code != 404:
+            raise
+        spec = {"displayName": options.display_name, "description": options.description, "networkPeer": True}
+        client.create(CLUSTERS, build_object("Cluster", options.name, spec))
+        return True
+    if not get_path(cluster, "spec.networkPeer"):
+        raise ClientError(
+            f"the cluster {options.name} is reached with a kubeconfig; to let its agent dial out instead, set "
+            f"spec.networkPeer to true first: kubectl patch cluster {options.name} --type merge "
+            '-p \'{"spec":{"networkPeer":true}}\''
+        )
+    return False
 
 
 def _check_name(name: str) -> None:

@@ -1,4 +1,6 @@
-"""`fairlead agent`: runs the direct endpoint next to a connected cluster. Logs go to stderr, without secrets."""
+"""`fairlead agent`: runs in or beside a cluster, dials out to the server, and serves direct tokens.
+
+Logs go to stderr, without secrets."""
 
 import json
 from dataclasses import dataclass
@@ -20,19 +22,50 @@ LISTEN_PANEL = "Listening"
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    cluster: Annotated[str, typer.Option("--cluster", help="Name of the Cluster object.", rich_help_panel=SERVER_PANEL)]
     server: Annotated[
         str, typer.Option("--server", help="Base URL of the server.", metavar="URL", rich_help_panel=SERVER_PANEL)
     ]
+    token: Annotated[
+        str | None,
+        flag(
+            "--token",
+            help="Join token of `fairlead cluster add NAME --agent`: dial out, and join with it.",
+            metavar="TOKEN",
+            envvar="FAIRLEAD_JOIN_TOKEN",
+            rich_help_panel=SERVER_PANEL,
+        ),
+    ] = None
+    token_file: Annotated[
+        Path | None,
+        flag("--token-file", help="File with that token.", metavar="FILE", rich_help_panel=SERVER_PANEL),
+    ] = None
+    dial_out: Annotated[
+        bool,
+        typer.Option("--dial-out", help="Dial out as an agent that has joined before.", rich_help_panel=SERVER_PANEL),
+    ] = False
+    identity_secret: Annotated[
+        str | None,
+        flag(
+            "--identity-secret",
+            help="Secret in the namespace of this pod for the agent's key.",
+            metavar="NAME",
+            default="a file in the state folder",
+            rich_help_panel=SERVER_PANEL,
+        ),
+    ] = None
+    cluster: Annotated[
+        str | None,
+        flag("--cluster", help="Name of the Cluster object, for direct tokens.", rich_help_panel=SERVER_PANEL),
+    ] = None
     key_file: Annotated[
-        Path,
-        typer.Option(
+        Path | None,
+        flag(
             "--key-file",
-            help="File with the agent's access key: accessKey of `clusters/<name>/accesskey`.",
+            help="Serve direct tokens. File with the agent's access key: accessKey of `clusters/<name>/accesskey`.",
             metavar="FILE",
             rich_help_panel=SERVER_PANEL,
         ),
-    ]
+    ] = None
     ca_file: Annotated[
         Path | None,
         flag(
@@ -117,9 +150,10 @@ class AgentOptions:
 
 @options_from(AgentOptions)
 def command(options: AgentOptions) -> None:
-    """Run the direct endpoint next to a connected cluster.
+    """Run the agent of a cluster: in it, or beside it.
 
-    Clients connect to it with direct tokens, even while the server is down.
+    With a join token, it dials out to the server and carries requests to the cluster. With --key-file, it serves direct
+    tokens, even while the server is down. It can do both.
     """
     _check_options(options)
     from fairlead.app.agent import run
@@ -131,9 +165,20 @@ def command(options: AgentOptions) -> None:
 
 def build_settings(options: AgentOptions) -> "AgentSettings":
     from fairlead.app.agent import AgentSettings
+    from fairlead.app.agent_sessions import SessionSettings
 
+    sessions = None
+    if dials_out(options):
+        sessions = SessionSettings(
+            server=options.server.rstrip("/"),
+            token=options.token or "",
+            token_file=options.token_file,
+            ca_file=options.ca_file,
+            identity_secret=options.identity_secret or "",
+            state_folder=options.state.absolute(),
+        )
     return AgentSettings(
-        cluster=options.cluster,
+        cluster=options.cluster or "",
         server=options.server.rstrip("/"),
         api_group=options.api_group,
         key_file=options.key_file,
@@ -146,7 +191,12 @@ def build_settings(options: AgentOptions) -> "AgentSettings":
         certificate_names=tuple(options.tls_name or ()),
         audit_path=options.audit_path or "",
         offline_hours=options.offline_hours,
+        sessions=sessions,
     )
+
+
+def dials_out(options: AgentOptions) -> bool:
+    return bool(options.token or options.token_file or options.dial_out)
 
 
 def announce(started: "StartedAgent", as_json: bool) -> None:
@@ -161,6 +211,12 @@ def announce(started: "StartedAgent", as_json: bool) -> None:
 def _check_options(options: AgentOptions) -> None:
     from fairlead.core.validators import check_base_url, check_ip_address
 
+    if not dials_out(options) and options.key_file is None:
+        raise typer.BadParameter(
+            "set what the agent does: --token TOKEN or --dial-out for the server, --key-file FILE for direct tokens"
+        )
+    if options.key_file is not None and not options.cluster:
+        raise typer.BadParameter("--key-file needs --cluster NAME")
     if bool(options.kubeconfig) == options.in_cluster:
         raise typer.BadParameter("set how to connect to the cluster: --kubeconfig FILE, or --in-cluster in a pod")
     if bool(options.tls_cert) != bool(options.tls_key):

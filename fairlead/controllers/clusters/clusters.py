@@ -5,7 +5,8 @@ fails. After a first failure it is probed again a second later before it is repo
 15 seconds, a return within five. Permanent errors of a cluster that was not online (a bad kubeconfig, an untrusted
 certificate) are reported at once. A reconcile mostly waits for the network, so hundreds run concurrently.
 
-Not probed are clusters without a secret, those whose agent dials in (`spec.networkPeer`), and the local cluster.
+Not probed are clusters without a secret, those with `spec.networkPeer` whose agent was never expected, and the local
+cluster.
 """
 
 import random
@@ -46,7 +47,14 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
-from fairlead.upstream.clusters import CLUSTERS, KubeconfigRef, NotConnected, UpstreamRegistry, cluster_kubeconfig_ref
+from fairlead.upstream.clusters import (
+    CLUSTERS,
+    AgentRef,
+    NotConnected,
+    TransportRef,
+    UpstreamRegistry,
+    cluster_transport_ref,
+)
 from fairlead.upstream.upstream import Upstream
 
 IndexKey = TypeVar("IndexKey")
@@ -121,7 +129,7 @@ class ClusterController:
         if key[1] != CLUSTERS:
             return tuple(self._index.by_secret.get((key[2], key[3]), ()))
         cluster = decode(entry) if entry is not None else {}
-        reference = self._kubeconfig_ref(cluster)
+        reference = cluster_transport_ref(cluster, self._system_namespace)
         secret = (reference.namespace, reference.name) if reference else None
         self._index.update(key, secret, get_path(cluster, "status.clusterUID") or "")
         return (key,)
@@ -143,7 +151,7 @@ class ClusterController:
         if cluster is None or "deletionTimestamp" in metadata(cluster):
             self._forget(key)
             return await self._removal.finalize(cluster) if cluster is not None else None
-        reference = self._kubeconfig_ref(cluster)
+        reference = self._transport_ref(cluster)
         if reference is None:
             self._forget(key)
             await self._write_disconnected(key, cluster)
@@ -154,13 +162,14 @@ class ClusterController:
             schedule.due = self._registry.clock.monotonic() + wait
         return max(0.0, schedule.next_due - self._registry.clock.monotonic())
 
-    def _kubeconfig_ref(self, cluster: Object) -> KubeconfigRef | None:
-        """The secret with the kubeconfig; None if the cluster is not to be probed."""
-        if get_path(cluster, "spec.networkPeer"):
+    def _transport_ref(self, cluster: Object) -> TransportRef | None:
+        """The secret with the kubeconfig or with the identity of the agent; None if the cluster is not to be probed."""
+        reference = cluster_transport_ref(cluster, self._system_namespace)
+        if isinstance(reference, AgentRef) and self._secrets.get_cached(reference.namespace, reference.name) is None:
             return None
-        return cluster_kubeconfig_ref(cluster, self._system_namespace)
+        return reference
 
-    def _schedule_for(self, key: Key, cluster: Object, ref: KubeconfigRef) -> ProbeSchedule:
+    def _schedule_for(self, key: Key, cluster: Object, ref: TransportRef) -> ProbeSchedule:
         secret = self._secrets.get_cached(ref.namespace, ref.name)
         meta = metadata(cluster)
         inputs = (meta["uid"], meta.get("generation", 0), secret.revision if secret is not None else 0)
@@ -318,7 +327,7 @@ class ClusterController:
         now = timestamp(self._registry.clock.now())
 
         def edit(current: Object) -> Object:
-            if self._kubeconfig_ref(current) is not None:
+            if self._transport_ref(current) is not None:
                 return current
             return {**current, "status": disconnected_status(current, now)}
 

@@ -16,7 +16,7 @@ _refusal = re.compile(
     r"is forbidden: user .{0,16000}? is attempting to grant RBAC permissions not currently held: (?P<rules>.*)"
 )
 _rule = re.compile(r"\{(?P<fields>[^{}]*)\}")
-_field = re.compile(r"(APIGroups|Resources|ResourceNames|NonResourceURLs|Verbs):\[([^\]]*)\]")
+_field = re.compile(r"(APIGroups|Resources|ResourceNames|NonResourceURLs|Verbs):\[([^\[\]]*)\]")
 _text = re.compile(r'"([^"]*)"')
 _NOUNS = {
     "clusterroles": "ClusterRole",

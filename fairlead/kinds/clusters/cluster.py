@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from fairlead.domain.probe_day import MAX_DAY_TEXT_LENGTH, MAX_QUARTERS
 from fairlead.domain.probe_history import MAX_SAMPLES, MAX_TEXT_LENGTH
 from fairlead.kinds.access.components import Component
-from fairlead.kinds.answered import component_key_kind, read_only_kind
+from fairlead.kinds.answered import component_key_kind, create_only_kind, read_only_kind
 from fairlead.kinds.fields import (
     CATEGORY,
     CONDITIONS,
@@ -54,6 +54,24 @@ CLUSTER_ACCESS_KEY = component_key_kind(
     },
 )
 """Response body of `clusters/<name>/accesskey`."""
+
+CLUSTER_AGENT_TOKEN = create_only_kind(
+    "ClusterAgentToken",
+    "A token with which the agent of a cluster joins once, within an hour. Earlier tokens of the cluster end.",
+    {
+        "status": obj(
+            "Only in the response.",
+            token=string("The token. It is shown once; the server stores a digest of it.", format="password"),
+            serviceHost=string("External address of this server."),
+            caCert=string(
+                "PEM of the CA that signed this server's certificate; empty for a public CA.",
+                max_length=limits.CERTIFICATES,
+            ),
+        ),
+    },
+    sensitive=("status.token",),
+)
+"""Response body of `clusters/<name>/agenttoken`."""
 
 _USER = obj(
     uid=string("UID of the user. The user name is not included; the token contains it."),
@@ -152,7 +170,10 @@ SPEC = owned_spec(
         key=string("Key of the kubeconfig within the secret. Defaults to `config`."),
     ),
     local=boolean("This is the cluster that the server runs in. At most one cluster can be local. Defaults to false."),
-    networkPeer=boolean("The cluster's agent connects to the server, so no secret is needed. Defaults to false."),
+    networkPeer=boolean(
+        "The cluster's agent connects to the server, which never dials the cluster then: `config` has no effect. "
+        "Defaults to false."
+    ),
     managementNamespace=without_effect(
         string("Namespace of the agent within the cluster."), "has no effect: the agent can be in any namespace"
     ),
@@ -278,6 +299,7 @@ CLUSTER = Kind(
     selectable=("spec.networkPeer", "spec.owner.user", "status.phase"),
     actions=(
         Action("accesskey", ("get",), CLUSTER_ACCESS_KEY),
+        Action("agenttoken", ("create",), CLUSTER_AGENT_TOKEN),
         Action("health", ("get",), CLUSTER_HEALTH, object_verb="get"),
         Action("agentconfig", ("get",), CLUSTER_AGENT_CONFIG),
         Action("agentreport", ("create",), CLUSTER_AGENT_REPORT),

@@ -38,6 +38,14 @@ SERVER_SECRETS = (SIGNING_KEYS, SIGN_ON_KEYS, SSH_AUTHORITY, REPLICA_AUTHORITY)
 PASSWORD_SECRET_TYPE = f"{SERVER_OWNED_TYPE_PREFIX}password"
 """The type of Secrets with password hashes. They are named after their users."""
 
+CLUSTER_AGENT_SECRET_TYPE = f"{SERVER_OWNED_TYPE_PREFIX}cluster-agent"
+"""The type of Secrets with the public keys of the agent of a cluster that it connects to, and of its join token."""
+
+
+def cluster_agent_secret_name(cluster: str) -> str:
+    return f"link-{cluster}"
+
+
 MANAGED_LABEL, MANAGED_VALUE = "service.sh/managed", "fairlead"
 """The label of objects that the server has created. Others cannot set it (`admission/protected_fields.py`)."""
 

@@ -8,13 +8,13 @@ from fairlead.core.objects import Object, metadata
 from fairlead.links.requests import OpenRequest, Refused
 from fairlead.subresources.ports.grants import Grant
 from fairlead.subresources.ports.headers import PortHeadEncoder
-from fairlead.subresources.ports.transport import StreamTransport
 from fairlead.subresources.workspaces.hub import RunnerHub
 from fairlead.subresources.workspaces.targets import api_error, runner_of
 from fairlead.upstream.access import Limits
 from fairlead.upstream.errors import TimedOut
+from fairlead.upstream.stream_transport import StreamTransport
 from fairlead.upstream.transport import TransportProtocol
-from fairlead.upstream.upstream import HttpClient
+from fairlead.upstream.upstream import DialledExchanges, HttpClient
 
 MAX_PORT_REQUESTS = 32
 PORT_LIMITS = Limits(
@@ -82,7 +82,8 @@ class PortClients:
         client = self._clients.pop(key, None)
         if client is None:
             connector = PortConnector(self._hub, grant, lambda: self._get_workspace(grant))
-            client = HttpClient(connector, PortHeadEncoder(grant.port), PORT_LIMITS, is_tunnel=True)
+            exchanges = DialledExchanges(connector, PortHeadEncoder(grant.port), PORT_LIMITS, is_tunnel=True)
+            client = HttpClient(exchanges, PORT_LIMITS)
         self._clients[key] = client  # the last one used is the last one in the dictionary
         if len(self._clients) > MAX_CLIENTS:
             await self._close_unused()

@@ -1,8 +1,8 @@
-"""The contract between the processes of a server that runners are connected to: workers, and replicas.
+"""The contract between the processes of a server that runners and agents are connected to: workers, and replicas.
 
-A runner is connected to one process, and a client to any. A process opens a stream at another one with the request for
-the runner, over the same links as to runners, and the process with the connection forwards it. A process without it
-refuses with 421. `worker_peers.py` and `replica_peers.py` find and reach the other processes.
+A runner or an agent is connected to one process, and a client to any. A process opens a stream at another one with the
+request for the runner, over the same links as to runners, and the process with the connection forwards it. A process
+without it refuses with 421. `worker_peers.py` and `replica_peers.py` find and reach the other processes.
 
 Connects two streams, so that what one end sends arrives at the other. Credit is given as the slower one reads.
 """
@@ -14,7 +14,7 @@ from typing import Protocol
 from fairlead.links.connection import Link
 from fairlead.links.contract import Stream
 from fairlead.links.limits import LinkLimits
-from fairlead.links.requests import OpenRequest, Refused
+from fairlead.links.requests import OpenRequest, Refused, ResponseHead
 from fairlead.links.streams import Data, Eof, Exit, StreamReset
 
 
@@ -42,6 +42,8 @@ async def _pump(source: Stream, sink: Stream) -> None:
     """Returns after an exit code, or at the end of the source."""
     while (message := await source.receive()) is not None:
         match message:
+            case ResponseHead():
+                await sink.send_head(message)
             case Data(channel, content):
                 await sink.send(channel, content)
             case Eof(channel):
@@ -132,12 +134,34 @@ async def open_there(link: Link | None, request: OpenRequest) -> Stream | None:
         raise
 
 
+class LocalAgents(Protocol):
+    """The agents of clusters that are connected to this process. Implemented by `agents/hub.py`."""
+
+    def is_connected(self, cluster: str) -> bool: ...
+
+    async def open_here(self, request: OpenRequest) -> Stream | None: ...
+
+
+class NoAgents:
+    """The agents of a process that serves none."""
+
+    def is_connected(self, cluster: str) -> bool:
+        return False
+
+    async def open_here(self, request: OpenRequest) -> Stream | None:
+        return None
+
+
+NO_AGENTS = NoAgents()
+
+
 class PeerService:
     """Serves the streams of other processes. `beyond` are peers that a request may be forwarded to once more: a replica
     forwards to its own workers, and a worker to none. So a request never goes in circles."""
 
-    def __init__(self, local: LocalRunners, beyond: RunnerPeers) -> None:
+    def __init__(self, local: LocalRunners, agents: LocalAgents, beyond: RunnerPeers) -> None:
         self._local = local
+        self._agents = agents
         self._beyond = beyond
 
     async def serve(self, request: OpenRequest, stream: Stream) -> None:
@@ -149,12 +173,12 @@ class PeerService:
                 local.supersede(runner, request.task_id)
             await stream.send_exit(0)
             return
-        if request.action == LOCATE and local.is_connected(runner):
+        if request.action == LOCATE and self._is_connected(request):
             await stream.send_exit(0)
             return
         inner = await self._open_inner(request)
         if inner is None:
-            raise Refused(NOT_HERE, "the runner is not connected here")
+            raise Refused(NOT_HERE, "it is not connected here")
         try:
             await stream.accept(inner.details)
             await relay(stream, inner)
@@ -162,5 +186,11 @@ class PeerService:
             await inner.reset("the other process has ended the stream")
 
     async def _open_inner(self, request: OpenRequest) -> Stream | None:
-        inner = None if request.action == LOCATE else await self._local.open_here(request)
+        local = self._agents if request.cluster else self._local
+        inner = None if request.action == LOCATE else await local.open_here(request)
         return inner or await self._beyond.open(request)
+
+    def _is_connected(self, request: OpenRequest) -> bool:
+        if request.cluster:
+            return self._agents.is_connected(request.cluster)
+        return self._local.is_connected(request.runner)

@@ -24,7 +24,15 @@ from fairlead.links.requests import UNAVAILABLE, OpenRequest, Refused
 from fairlead.links.sockets import SocketTransport
 from fairlead.links.tls_sockets import TlsError, TlsLimits, connect_tls, serve_tls
 from fairlead.subresources.workspaces.hub import MAX_KNOWN_RUNNERS, RunnerHub
-from fairlead.subresources.workspaces.peers import LOCATE, PEER_LIMITS, PeerService, RunnerPeers, open_there
+from fairlead.subresources.workspaces.peers import (
+    LOCATE,
+    NO_AGENTS,
+    PEER_LIMITS,
+    LocalAgents,
+    PeerService,
+    RunnerPeers,
+    open_there,
+)
 from fairlead.subresources.workspaces.replica_leases import Replica
 
 CONNECT_SECONDS = 1.0
@@ -63,12 +71,18 @@ class ReplicaPeers:
     """The other replicas. `identity` is that of this process; `workers` are the other workers of this replica."""
 
     def __init__(
-        self, identity: str, hub: RunnerHub, workers: RunnerPeers, membership: Membership, authority: Authority
+        self,
+        identity: str,
+        hub: RunnerHub,
+        workers: RunnerPeers,
+        membership: Membership,
+        authority: Authority,
+        agents: LocalAgents = NO_AGENTS,
     ) -> None:
         self._identity = identity
         self._membership = membership
         self._authority = authority
-        self._service = PeerService(hub, workers)
+        self._service = PeerService(hub, agents, workers)
         self._peers: dict[str, _Peer] = {}
         self._known: BoundedCache[str, str] = BoundedCache(MAX_KNOWN_RUNNERS)
         """The identity of the replica where a runner was connected last."""
@@ -90,20 +104,20 @@ class ReplicaPeers:
     async def open(self, request: OpenRequest) -> Stream | None:
         """A stream; None if no replica has the runner. Raises Refused, also if one of them does not respond."""
         replicas = {each.identity: each for each in self._membership.others()}
-        known = replicas.get(self._known.get(request.runner, ""))
+        known = replicas.get(self._known.get(request.peer, ""))
         if known is not None:
             stream = await self._open_at(known, request)
             if stream is not None:
                 return stream
-        for found in await self._locate(list(replicas.values()), request.runner):
+        for found in await self._locate(list(replicas.values()), request):
             stream = await self._open_at(found, request)
             if stream is not None:
-                self._known[request.runner] = found.identity
+                self._known[request.peer] = found.identity
                 return stream
         unreachable = [f'"{each.identity}"' for each in replicas.values() if self._is_unreachable(each)]
         if unreachable:
             elsewhere = f"it may be connected to {', '.join(unreachable)}, which could not be reached; try again"
-            raise Refused(UNAVAILABLE, f'no replica that responds has runner "{request.runner}": {elsewhere}')
+            raise Refused(UNAVAILABLE, f"no replica that responds has {_describe(request)}: {elsewhere}")
         return None
 
     async def announce(self, action: str, runner: str, boot_id: str) -> None:
@@ -119,10 +133,10 @@ class ReplicaPeers:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _locate(self, replicas: list[Replica], runner: str) -> list[Replica]:
-        """The replicas that have the runner: one, or for a moment two."""
-        request = OpenRequest(LOCATE, runner)
-        answers = await asyncio.gather(*(self._ask(each, request) for each in replicas))
+    async def _locate(self, replicas: list[Replica], request: OpenRequest) -> list[Replica]:
+        """The replicas that have the runner (one, or for a moment two), or agents of the cluster."""
+        question = OpenRequest(LOCATE, request.runner, cluster=request.cluster)
+        answers = await asyncio.gather(*(self._ask(each, question) for each in replicas))
         return [each for each, has_it in zip(replicas, answers, strict=True) if has_it]
 
     async def _ask(self, replica: Replica, request: OpenRequest) -> bool:
@@ -214,3 +228,7 @@ class ReplicaPeers:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return link
+
+
+def _describe(request: OpenRequest) -> str:
+    return f'an agent of cluster "{request.cluster}"' if request.cluster else f'runner "{request.runner}"'

@@ -21,6 +21,7 @@ from fairlead.core.call import RECHECK_SECONDS, WebSocket
 from fairlead.core.errors import ApiError
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT
+from fairlead.links.requests import ResponseHead
 from fairlead.links.streams import Data, Eof, Message, StreamReset
 from fairlead.server.http.disconnect import dup_connection
 
@@ -70,7 +71,7 @@ class TypedFraming:
             case Eof(channel) if channel in CLOSE_TYPES:
                 self._closed_channels.add(channel)
                 return (encode_close(channel),)
-            case Data() | Eof():
+            case ResponseHead() | Data() | Eof():
                 return ()
         unclosed = {STDOUT, STDERR} - self._closed_channels
         return *(encode_close(channel) for channel in unclosed), encode_exit_code(message.code)

@@ -33,7 +33,7 @@ from fairlead.domain.sleep_mode import (
 )
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR
-from fairlead.links.requests import OpenRequest
+from fairlead.links.requests import OpenRequest, ResponseHead
 from fairlead.links.streams import Data, Exit, Message, ResetCode, StreamReset
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import SERVER_MANAGER, WriteOptions
@@ -193,6 +193,9 @@ class WakingStream:
 
     async def send(self, channel: int, data: bytes) -> None:
         await (await self._wait_session()).send(channel, data)
+
+    async def send_head(self, head: ResponseHead) -> None:
+        await (await self._wait_session()).send_head(head)
 
     async def send_eof(self, channel: int) -> None:
         await (await self._wait_session()).send_eof(channel)

@@ -1,4 +1,4 @@
-"""The connections of runners to other workers of this server, over Unix sockets in the data folder."""
+"""The connections of runners and agents to other workers of this server, over Unix sockets in the data folder."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,20 +11,20 @@ from fairlead.links.contract import GOING_AWAY, Stream
 from fairlead.links.requests import OpenRequest
 from fairlead.links.sockets import SocketTransport, connect_transport, serve_transports
 from fairlead.subresources.workspaces.hub import MAX_KNOWN_RUNNERS, RunnerHub
-from fairlead.subresources.workspaces.peers import PEER_LIMITS, NoPeers, PeerService, open_there
+from fairlead.subresources.workspaces.peers import NO_AGENTS, PEER_LIMITS, LocalAgents, NoPeers, PeerService, open_there
 
 
 class WorkerPeers:
     """The other workers. `index` is the number of this one, from 1 to `count`."""
 
-    def __init__(self, folder: Path, index: int, count: int, hub: RunnerHub) -> None:
+    def __init__(self, folder: Path, index: int, count: int, hub: RunnerHub, agents: LocalAgents = NO_AGENTS) -> None:
         self._paths = {number: folder / f"runners-{number}.socket" for number in range(1, count + 1)}
         self._index = index
-        self._service = PeerService(hub, NoPeers())
+        self._service = PeerService(hub, agents, NoPeers())
         self._links: dict[int, Link] = {}
         self._locks = {number: asyncio.Lock() for number in self._paths}
         self._known: BoundedCache[str, int] = BoundedCache(MAX_KNOWN_RUNNERS)
-        """Where a runner was connected last."""
+        """Where a runner or an agent was connected last."""
         self._tasks: set[asyncio.Task[object]] = set()
 
     @asynccontextmanager
@@ -38,11 +38,11 @@ class WorkerPeers:
 
     async def open(self, request: OpenRequest) -> Stream | None:
         others = [number for number in self._paths if number != self._index]
-        others.sort(key=lambda number: number != self._known.get(request.runner))
+        others.sort(key=lambda number: number != self._known.get(request.peer))
         for number in others:
             stream = await self._open_at(number, request)
             if stream is not None:
-                self._known[request.runner] = number
+                self._known[request.peer] = number
                 return stream
         return None
 

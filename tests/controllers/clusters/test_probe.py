@@ -11,7 +11,7 @@ from fairlead.controllers.clusters.status import ClusterDetails, ProbeFailure, P
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.dial import DirectDialer
 from fairlead.upstream.kubeconfig import parse_kubeconfig
-from fairlead.upstream.upstream import Limits, Upstream
+from fairlead.upstream.upstream import Limits, Upstream, dialled_upstream
 from tests.fake_cluster.behaviours import BEHAVIOURS
 from tests.fake_cluster.certificates import get_authority
 from tests.fake_cluster.exchange import CannedResponse, build_json_response, build_status_response
@@ -25,7 +25,7 @@ CANARY = "canary-of-the-cluster"
 async def build_upstream(fake_cluster: FakeCluster, token: str) -> Upstream:
     policy = AddressPolicy(("127.0.0.0/8",), lambda: ())
     endpoint = parse_kubeconfig(fake_cluster.build_kubeconfig(token=token))
-    return Upstream(endpoint, DirectDialer(endpoint, policy.resolve), Limits())
+    return dialled_upstream(endpoint, DirectDialer(endpoint, policy.resolve), Limits())
 
 
 def run_probe(

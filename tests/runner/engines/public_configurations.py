@@ -19,6 +19,10 @@ class PublicConfiguration:
     """A part of a warning, or of the refusal."""
     properties: Mapping[str, Any] = field(default_factory=dict)
     dockerfile: str = ""
+    compose: str = ""
+    """A Compose file beside the configuration, with the name that it has there."""
+    services: tuple[str, ...] = ()
+    """Those that run beside the workspace."""
 
 
 def feature(name: str, **options: Any) -> dict[str, Any]:
@@ -26,6 +30,10 @@ def feature(name: str, **options: Any) -> dict[str, Any]:
 
 
 DOCKERFILE = f"FROM {IMAGE}\nARG VARIANT=none\nUSER root\nRUN echo $VARIANT >/variant\n"
+DATABASE = (
+    f'{{image: {IMAGE}, command: sleep infinity, restart: unless-stopped, volumes: ["data:/var/lib/db"], '
+    'environment: {POSTGRES_USER: postgres}, healthcheck: {test: [CMD-SHELL, "true"], interval: 5s, retries: 5}}'
+)
 BUILD = {"dockerfile": "Dockerfile"}
 DOCKER_SOCKET = "source=/var/run/docker.sock,target=/var/run/docker.sock,type=bind"
 LOCAL_FOLDER = "source=${localWorkspaceFolder},target=/workspace,type=bind,consistency=cached"
@@ -108,7 +116,7 @@ TABLE: Mapping[str, PublicConfiguration] = {
     ),
     "Java, keys of the user": PublicConfiguration(
         WARNS,
-        "only volumes and tmpfs can be mounted",
+        "files of the machine cannot",
         {"image": IMAGE, "mounts": ["source=${localEnv:HOME}${localEnv:USERPROFILE}/.m2,target=/root/.m2,type=bind"]},
     ),
     "C#": PublicConfiguration(
@@ -124,17 +132,104 @@ TABLE: Mapping[str, PublicConfiguration] = {
     ),
     "Ruby": PublicConfiguration(RUNS, properties={"image": IMAGE, "remoteUser": "dev", "waitFor": "postCreateCommand"}),
     "Ruby on Rails, Compose": PublicConfiguration(
-        REFUSED,
-        "dockerComposeFile is refused",
-        {"dockerComposeFile": "compose.yaml", "service": "app", "workspaceFolder": "/workspaces/app"},
+        RUNS,
+        properties={
+            "dockerComposeFile": "compose.yaml",
+            "service": "app",
+            "workspaceFolder": "/workspaces/${localWorkspaceFolderBasename}",
+            "features": feature("github-cli:1"),
+            "containerEnv": {"DB_HOST": "db"},
+            "forwardPorts": [3000],
+        },
+        dockerfile=DOCKERFILE,
+        compose=f"""
+services:
+  app:
+    build: {{context: .., dockerfile: .devcontainer/Dockerfile}}
+    volumes: ["../..:/workspaces:cached"]
+    command: sleep infinity
+    depends_on: [db, redis]
+  db: {DATABASE}
+  redis: {{image: {IMAGE}, command: sleep infinity, volumes: ["redis:/data"], restart: unless-stopped}}
+volumes: {{data: , redis: }}
+""",
+        services=("db", "redis"),
     ),
     "Elixir with a database, Compose": PublicConfiguration(
-        REFUSED,
-        "dockerComposeFile is refused",
-        {"dockerComposeFile": ["compose.yml"], "service": "app", "runServices": ["db"], "shutdownAction": "none"},
+        WARNS,
+        "service db: port 15432 of the machine is not opened; use 5432",
+        {
+            "dockerComposeFile": ["compose.yaml"],
+            "service": "app",
+            "runServices": ["db"],
+            "shutdownAction": "none",
+            "workspaceFolder": "/workspace",
+        },
+        compose=f"""
+version: "3.8"
+services:
+  app:
+    image: {IMAGE}
+    user: root
+    volumes: ["..:/workspace:cached", "deps:/workspace/deps"]
+    network_mode: service:db
+    tty: true
+  db: {{image: {IMAGE}, command: sleep infinity, ports: ["15432:5432"], healthcheck: {{test: "true"}}}}
+  tracing: {{image: {IMAGE}, command: sleep infinity}}
+volumes: {{deps: }}
+""",
+        services=("db",),
     ),
     "Django with a database, Compose": PublicConfiguration(
-        REFUSED, "dockerComposeFile is refused", {"dockerComposeFile": "docker-compose.yml", "service": "web"}
+        WARNS,
+        "mount type=bind,source=~/.aws,target=/home/dev/.aws is left out",
+        {"dockerComposeFile": "compose.yaml", "service": "web", "workspaceFolder": "/code", "overrideCommand": True},
+        compose=f"""
+x-environment: &environment {{POSTGRES_PASSWORD: "${{PASSWORD:-postgres}}"}}
+services:
+  web:
+    image: {IMAGE}
+    command: python manage.py runserver 0.0.0.0:8000
+    volumes: ["..:/code", "~/.aws:/home/dev/.aws"]
+    ports: ["8000:8000"]
+    environment: *environment
+    depends_on: {{db: {{condition: service_healthy}}}}
+  db: {DATABASE}
+volumes: {{data: }}
+""",
+        services=("db",),
+    ),
+    "Messages and search, Compose with limits of the machine": PublicConfiguration(
+        WARNS,
+        "service search: deploy is left out: the template has the limits",
+        {"dockerComposeFile": "compose.yaml", "service": "app", "workspaceFolder": "/workspaces/demo"},
+        compose=f"""
+services:
+  app: {{image: {IMAGE}, command: sleep infinity, volumes: ["..:/workspaces/demo"], init: true}}
+  search:
+    image: {IMAGE}
+    command: sleep infinity
+    ulimits: {{memlock: -1}}
+    cap_add: [IPC_LOCK]
+    deploy: {{resources: {{limits: {{memory: 2g}}}}}}
+  broker: {{image: {IMAGE}, command: [sleep, infinity], hostname: kafka, networks: {{inner: {{aliases: [broker-1]}}}}}}
+networks: {{inner: {{driver: bridge}}}}
+""",
+        services=("search", "broker"),
+    ),
+    "Containers of the machine, Compose": PublicConfiguration(
+        WARNS,
+        "docker.sock,target=/var/run/docker.sock is left out",
+        {"dockerComposeFile": "compose.yaml", "service": "app", "workspaceFolder": "/workspaces/demo"},
+        compose=f"""
+services:
+  app:
+    image: {IMAGE}
+    command: /bin/sh -c "while sleep 1000; do :; done"
+    volumes: ["..:/workspaces/demo", "/var/run/docker.sock:/var/run/docker.sock"]
+    security_opt: [seccomp:unconfined]
+    network_mode: host
+""",
     ),
     "Terraform": PublicConfiguration(
         RUNS, properties={"image": IMAGE, "features": {**feature("terraform:1"), **feature("aws-cli:1")}}

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.runner.engines.contract import EngineError, GitSource, WorkspaceSpec
+from fairlead.runner.engines.devcontainer.diagnosis import CORE_PATTERN
 from fairlead.runner.engines.devcontainer.isolation.holder import find_holder
 from fairlead.runner.engines.devcontainer.layout import open_folder
 from tests.runner.harness.podman import IMAGE, Containers
@@ -140,7 +141,17 @@ ATTACKS = {
     "CVE-2024-21626 with the folder of the workspace": Attack(
         configuration={"image": IMAGE, "workspaceFolder": "/proc/self/fd/9"}, script="cat ../../../../..{key}; true"
     ),
-    "CVE-2025-31133: /dev/null that is a link": Attack(
+    "CVE-2024-45310: a mount point below a link in a volume": Attack(
+        dockerfile=FROM + "RUN mkdir /shared && ln -s {closed} /shared/link\n",
+        configuration={"mounts": ["source=shared,target=/shared", "type=tmpfs,target=/shared/link/written"]},
+        script="ls -la /shared /shared/link/; touch /shared/link/written/x; true",
+    ),
+    "CVE-2025-52881: mounts over files of the kernel, by links": Attack(
+        dockerfile=FROM + "RUN ln -s /proc/self/attr /attributes && ln -s /proc/sys/kernel /settings\n",
+        configuration={"mounts": ["type=tmpfs,target=/attributes", "type=tmpfs,target=/settings"]},
+        script="for each in /settings /proc/sys/kernel; do echo '|{closed}/written' >$each/core_pattern; done; true",
+    ),
+    "CVE-2025-31133 and CVE-2025-52565: /dev/null and /dev/console that are links": Attack(
         dockerfile=FROM + "RUN rm -f /dev/null /dev/console; ln -s {key} /dev/null; ln -s {key} /dev/console; true\n",
         script="cat /dev/null /proc/kcore /proc/keys 2>&1 | head -c 1000; true",
     ),
@@ -256,7 +267,9 @@ async def try_attack(machine: Machine, number: int, attack: Attack) -> str:
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_an_attack_reaches_nothing_of_the_machine(machine: Machine, name: str) -> None:
     number = list(ATTACKS).index(name)
+    core_pattern = CORE_PATTERN.read_text()
     seen = await try_attack(machine, number, ATTACKS[name])
     assert CANARY not in seen
     assert machine.list_written() == ["key"]
+    assert CORE_PATTERN.read_text() == core_pattern
     assert "root:$" not in seen and "/overlay/" not in seen.replace("/ws/store/overlay/", "")

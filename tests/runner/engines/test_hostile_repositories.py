@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from fairlead.runner.engines.contract import EngineError, GitSource, Reason, WorkspaceSpec
+from fairlead.runner.engines.devcontainer import configuration as configuration_module
+from fairlead.runner.engines.devcontainer.adaptation import Adapted
 from tests.runner.harness.podman import IMAGE, Containers
 from tests.runner.harness.processes import list_pids
 from tests.runner.harness.sessions import run_inside
@@ -40,15 +42,14 @@ REFUSED_CONFIGURATION: Mapping[str, tuple[dict[str, Any], str]] = {
         "runArgs '--env-file=/proc/1/environ' is refused",
     ),
     "port of the machine": ({"appPort": [22]}, "appPort is refused"),
-    "Compose": ({"dockerComposeFile": "compose.yml", "service": "x"}, "dockerComposeFile is refused"),
     "feature of any registry": (
         {"features": {"registry.example.com/x/y:1": {}}},
         "feature 'registry.example.com/x/y:1'",
     ),
     "unknown property": ({"extends": "/etc"}, "extends is not a property"),
 }
-"""Properties of a devcontainer.json, and what the refusal says. With Compose among them, nothing is adapted: what the
-adaptation would leave out is refused."""
+"""Properties of a devcontainer.json, and what the refusal says if nothing is adapted: what the adaptation would leave
+out is refused."""
 
 LEFT_OUT: Mapping[str, tuple[dict[str, Any], str]] = {
     "command on the machine": ({"initializeCommand": "touch {marker}"}, "initializeCommand is left out"),
@@ -265,7 +266,9 @@ def merge_tricks(hostile: Hostile, table: Mapping[str, tuple[dict[str, Any], str
 def refused_configuration(hostile: Hostile) -> str:
     merged = merge_tricks(hostile, REFUSED_CONFIGURATION)
     files = {".devcontainer/devcontainer.json": json.dumps({"image": IMAGE, **merged})}
-    return hostile.bring_up(1, files)[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(configuration_module, "adapt_configuration", lambda text, grant: Adapted(""))
+        return hostile.bring_up(1, files)[0]
 
 
 @pytest.mark.parametrize("trick", REFUSED_CONFIGURATION)
@@ -350,6 +353,83 @@ def test_what_a_feature_or_an_image_brings_is_not_there(inherited: str) -> None:
     lines = [line.strip() for line in inherited.splitlines()]
     assert [line for line in lines if line.startswith(("reached:", "there is"))] == []
     assert "failed: a mount" in lines and "secrets are there" in lines
+
+
+# --- services of Compose files ----------------------------------------------------------------------------------------
+
+HOSTILE_SERVICE = """
+services:
+  app: {image: {image}, user: root, volumes: ["..:/workspaces/demo"]}
+  evil:
+    image: {image}
+    user: root
+    command: sh /workspaces/demo/probe.sh
+    working_dir: /workspaces/demo
+    privileged: true
+    cap_add: [ALL]
+    security_opt: [seccomp=unconfined, apparmor=unconfined]
+    pid: host
+    ipc: host
+    userns_mode: host
+    network_mode: host
+    cgroup_parent: /
+    devices: [/dev/sda]
+    volumes:
+      - "..:/workspaces/demo"
+      - "/:/host"
+      - "/run/podman/podman.sock:/var/run/docker.sock"
+      - {type: bind, source: ../store-link, target: /e}
+      - {type: bind, source: ../private-link, target: /v}
+      - "data:/run/fairlead"
+"""
+WAIT_FOR_PROBES = "until grep -qs ^PROBES-DONE probes.txt; do sleep 0.2; done; cat probes.txt"
+
+
+@pytest.fixture(scope="module")
+def hostile_service(hostile: Hostile) -> str:
+    """The log of a workspace with a service that asks for everything, and then tries what it could do with it."""
+    configuration = {
+        "dockerComposeFile": "compose.yaml",
+        "service": "app",
+        "workspaceFolder": "/workspaces/demo",
+        "remoteUser": "root",
+        "userEnvProbe": "none",
+        "postCreateCommand": WAIT_FOR_PROBES,
+    }
+    files = {
+        ".devcontainer/devcontainer.json": json.dumps(configuration),
+        ".devcontainer/compose.yaml": HOSTILE_SERVICE.replace("{image}", IMAGE),
+        "probe.sh": "{" + INSIDE + write_probes(hostile) + "\n} >probes.txt 2>&1; echo PROBES-DONE >>probes.txt",
+        "link": f"->{hostile.values['canary']}",
+        "store-link": "->/ws",
+        "private-link": "->/private",
+    }
+    error, task = hostile.bring_up(8, files)
+    assert error == ""
+    return task.text
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        *("privileged is left out", "capAdd ALL is left out", "securityOpt seccomp=unconfined is left out"),
+        *("pid host is left out", "ipc host is left out", "userns_mode host is left out", "cgroup_parent is left out"),
+        *("network_mode host is left out", "devices ['/dev/sda'] is left out", "target=/host is left out"),
+        *("docker.sock is left out", "target=/run/fairlead is left out"),
+        *("store-link is left out: it leads out of", "private-link is left out: it leads out of"),
+    ],
+)
+def test_a_service_of_a_compose_file_gets_no_more_than_the_container(hostile_service: str, says: str) -> None:
+    assert any(line.startswith("warning: service evil: ") and says in line for line in hostile_service.splitlines())
+
+
+def test_a_service_of_a_compose_file_reaches_nothing(hostile_service: str) -> None:
+    lines = [line.strip() for line in hostile_service.splitlines()]
+    assert [line for line in lines if line.startswith(("reached:", "there is", "secrets are there"))] == []
+    assert [f"failed: {name}" for name in PROBES if f"failed: {name}" not in lines] == []
+    results = [line.rsplit(" ", 1)[1] for line in lines if line.startswith("CONNECTION ")]
+    assert len(results) == len(PLACES) and set(results) <= REACHED_NOTHING
+    assert SECRET not in hostile_service and CANARY not in hostile_service and GIT_TOKEN not in hostile_service
 
 
 # --- what runs, and reaches nothing -----------------------------------------------------------------------------------

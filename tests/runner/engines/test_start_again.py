@@ -122,9 +122,9 @@ async def test_a_changed_template_does_not_replace_the_container_that_is_woken(w
 
 
 async def test_a_configuration_that_has_changed_is_checked_before_the_start(workspace: Workspace) -> None:
-    changed = json.dumps({**CONFIGURATION, "dockerComposeFile": "x", "initializeCommand": "touch /ws/outside"})
+    changed = json.dumps({**CONFIGURATION, "features": {"registry.example.com/other/tool:1": {}}})
     await workspace.run(f"cat >.devcontainer/devcontainer.json <<'END'\n{changed}\nEND\n")
     await workspace.engine.stop(UID, RecordedTask())
     with pytest.raises(EngineError) as raised:
         await workspace.up(template_hash="second")
-    assert raised.value.reason == Reason.POLICY_VIOLATION and "initializeCommand" in raised.value.message
+    assert raised.value.reason == Reason.POLICY_VIOLATION and "other/tool" in raised.value.message

@@ -8,6 +8,7 @@ import pytest
 from fairlead.core.errors import Unavailable
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT
+from fairlead.links.requests import ResponseHead
 from fairlead.links.streams import Data, Eof, Exit, Message, StreamReset
 from fairlead.subresources.workspaces.waking import QUIET_SECONDS, ReconnectGuard, WakingStream, find_obstacle
 from tests.harness.virtual_time import LoopClock, on_virtual_time
@@ -31,6 +32,8 @@ class ScriptedStream:
 
     async def send(self, channel: int, data: bytes) -> None:
         self.sent.append(Data(channel, data))
+
+    async def send_head(self, head: ResponseHead) -> None: ...
 
     async def send_eof(self, channel: int) -> None:
         self.sent.append(Eof(channel))

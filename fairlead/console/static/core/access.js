@@ -101,28 +101,32 @@ async function ask(batch) {
   });
 }
 
-// Disables a control until it is known to be permitted. A refused one says why, and can still be focused to read it.
+// Disables a control until it is known to be permitted. A click meanwhile counts once that is known. A refused control
+// says why, and can still be focused to read it.
 /**
  * @param {any} control
  * @param {Question} question
  * @param {string} [explain]
  */
 export async function guard(control, question, explain) {
+  let isPending = true;
+  let wasClicked = false;
+  const stop = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    wasClicked ||= isPending;
+  };
   control.setAttribute("aria-disabled", "true");
+  control.addEventListener("click", stop, { capture: true });
   const answer = await review(question);
+  isPending = false;
   if (answer.allowed) {
     control.removeAttribute("aria-disabled");
+    control.removeEventListener("click", stop, { capture: true });
+    if (wasClicked && control.isConnected) control.click();
     return true;
   }
   control.title = explain ?? answer.reason ?? "";
-  control.addEventListener(
-    "click",
-    (/** @type {Event} */ event) => {
-      event.preventDefault();
-      event.stopImmediatePropagation();
-    },
-    { capture: true },
-  );
   return false;
 }
 

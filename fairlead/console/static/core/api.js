@@ -6,6 +6,7 @@ import { CONSOLE, ROOT } from "./base.js";
 
 const MAX_RETRIES = 3;
 const MAX_WAIT_SECONDS = 10;
+const SECOND_ATTEMPT_AFTER = 0.5; // seconds
 
 // An error response: the Status of the server, and what is needed to find it in the audit log.
 export class ApiError extends Error {
@@ -76,7 +77,11 @@ export async function request(
   if (session.actAs && !path.startsWith("auth/")) options.headers["impersonate-user"] = session.actAs;
   options.headers.accept = accept ?? "application/json";
   for (let attempt = 1; ; attempt++) {
-    const response = await send(path, options);
+    const response = await send(path, options).catch(async (error) => {
+      if (!(error instanceof NetworkError) || method !== "GET") throw error;
+      await pause(SECOND_ATTEMPT_AFTER, signal); // a network that changes breaks all connections off
+      return send(path, options);
+    });
     if (response.ok) {
       const warnings = warningsOf(response);
       if (warnings.length && method !== "GET") (onWarnings ?? session.warn)(warnings);

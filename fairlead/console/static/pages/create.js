@@ -17,7 +17,8 @@ import { loadSchema, resolve, shapeOf } from "../widgets/form/openapi.js";
 import { templateParameters } from "../widgets/form/parameters.js";
 import { emit, parse } from "../widgets/form/yaml.js";
 import { warningBlock } from "../widgets/warnings.js";
-import { locateErrors, YamlEditor } from "../widgets/yaml.js";
+import { locateErrors } from "../widgets/yaml.js";
+import { YamlEditor } from "../widgets/yaml-editor.js";
 import { CREATE_VIEWS } from "./create-views.js";
 
 export async function show(page, { kind, namespace }) {
@@ -132,7 +133,12 @@ class CreatePage {
   }
 
   showText(node) {
-    this.text = new YamlEditor({ value: `${emit(this.draft)}\n`, label: T.yamlLabel, onchange: () => this.changed() });
+    this.text = new YamlEditor({
+      value: `${emit(this.draft)}\n`,
+      label: T.yamlLabel,
+      onchange: () => this.changed(),
+      findSchema: async () => this.schema,
+    });
     replace(node, this.text.node);
   }
 

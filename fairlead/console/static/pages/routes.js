@@ -11,6 +11,7 @@ const PAGES = [
   ["clusters/*/~browse", () => import("./clusters/browse.js"), "clusters"],
   ["spaceinstances/*/*/~browse", () => import("./clusters/browse.js"), "spaceinstances"],
   ["virtualclusterinstances/*/*/~browse", () => import("./clusters/browse.js"), "virtualclusterinstances"],
+  ["map", () => import("./map.js"), "clusters"],
   ["access", () => import("./access.js"), "access"],
   ["account", () => import("./account.js"), ""],
   ["authorize", () => import("./authorize.js"), ""],

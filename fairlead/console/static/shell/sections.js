@@ -19,6 +19,7 @@ export const SECTIONS = [
   {
     title: T.fleet,
     entries: [
+      { page: "map", title: T.map, icon: "layers", keys: "g f" },
       { kind: "clusters", icon: "server", keys: "g c" },
       { kind: "runners", icon: "play", keys: "g r" },
       { kind: "apps", icon: "grid", keys: "g a" },

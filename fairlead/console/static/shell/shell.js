@@ -4,6 +4,7 @@ import { actAs, pause, session } from "../core/api.js";
 import { BUILD } from "../core/base.js";
 import { h, replace, Scope } from "../core/dom.js";
 import { management } from "../core/kinds.js";
+import { keepClicks } from "../core/press.js";
 import { current, href, link, setLeaveQuestion, setQuery, startRouter } from "../core/router.js";
 import { matchPage } from "../pages/routes.js";
 import { T } from "../texts/shell.js";
@@ -29,6 +30,7 @@ let menu;
 
 export async function startShell() {
   applyTheme();
+  keepClicks();
   replace(document.body, liveRegion());
   setLeaveQuestion(() => window.confirm(T.unsaved));
   try {

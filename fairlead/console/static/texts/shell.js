@@ -17,6 +17,7 @@ export const T = {
   people: "People",
   system: "System",
   overview: "Overview",
+  map: "Map",
   mayI: "May I?",
   audit: "Audit log",
   settings: "Settings",

@@ -6,12 +6,14 @@ import { link } from "../core/router.js";
 import { T } from "../texts/shell.js";
 import { button } from "./common.js";
 
+const RETRY_SECONDS = 3;
+
 /**
  * @param {any} error
  * @param {{retry?: () => void}} options
  */
 export function errorBlock(error, { retry } = {}) {
-  if (error instanceof NetworkError) return block(T.unreachable, [], retry);
+  if (error instanceof NetworkError) return goOn(block(T.unreachable, [], retry), retry);
   if (!(error instanceof ApiError)) return block(T.internal, [h("pre", String(error?.stack ?? error))], retry);
   const parts = [
     T.reasons[error.reason] && h("p", T.reasons[error.reason]),
@@ -26,6 +28,17 @@ export function errorBlock(error, { retry } = {}) {
       ),
   ];
   return block(sentence(error.message), parts, error.code >= 500 || error.code === 429 ? retry : null);
+}
+
+// A part of a page that could not be loaded is loaded when the server is back, as the text says.
+function goOn(node, retry) {
+  const timer = retry && setInterval(() => attempt(), RETRY_SECONDS * 1000);
+  const attempt = () => {
+    if (document.hidden) return;
+    clearInterval(timer);
+    if (node.isConnected) retry();
+  };
+  return node;
 }
 
 const block = (title, parts, retry) =>

@@ -14,8 +14,10 @@ import { guardAction, isSecret } from "./access.js";
 import { button } from "./common.js";
 import { diffView, splitLines } from "./diff.js";
 import { errorBlock } from "./errors.js";
+import { loadSchema } from "./form/openapi.js";
 import { isConflict, merge, mergeView, resolve } from "./merge.js";
-import { foldYaml, locateErrors, withServerLines, YamlEditor } from "./yaml.js";
+import { foldYaml, locateErrors, withServerLines } from "./yaml.js";
+import { YamlEditor } from "./yaml-editor.js";
 
 const YAML = "application/yaml";
 
@@ -38,7 +40,11 @@ class YamlTab {
     this.scope = context.scope;
     this.base = "";
     this.showsAll = false;
-    this.editor = new YamlEditor({ label: T.yamlOf(context.object.metadata.name), onchange: () => this.update() });
+    this.editor = new YamlEditor({
+      label: T.yamlOf(context.object.metadata.name),
+      onchange: () => this.update(),
+      findSchema: () => loadSchema(context.kind),
+    });
     this.banner = h("div", { role: "status" });
     this.panel = h("div.stack");
     this.review = button(T.review, { kind: "primary", onclick: () => this.reviewChanges() });
@@ -65,12 +71,18 @@ class YamlTab {
     replace(node, h("div.stack", this.banner, this.panel, this.edit));
     context.isDirty = () => this.isDirty;
     guardDraft(this.scope, context.isDirty);
-    if (!this.kind.verbs.has("update")) this.review.hidden = this.discard.hidden = this.editor.area.readOnly = true;
+    if (!this.kind.verbs.has("update")) this.showReadOnly();
     else
       guardAction(this.review, { verb: "update", kind: this.kind, ...this.names }).then((allowed) => {
-        if (!allowed) this.editor.area.readOnly = true;
+        if (!allowed) this.editor.setReadOnly(true);
       });
     context.onChange((object) => this.objectChanged(object));
+  }
+
+  showReadOnly() {
+    this.review.hidden = true;
+    this.discard.hidden = true;
+    this.editor.setReadOnly(true);
   }
 
   get names() {
@@ -157,7 +169,7 @@ class YamlTab {
         onclick: () => {
           this.show();
           this.edit.hidden = false;
-          this.editor.area.focus();
+          this.editor.focus();
         },
       });
       this.show(view ?? h("p", T.noChange), h("div.row", save, back));
@@ -173,8 +185,7 @@ class YamlTab {
       await this.load();
       this.show(h("p.notice.done", T.saved));
       announce(T.saved);
-      this.editor.area.setSelectionRange(0, 0);
-      this.editor.area.focus({ preventScroll: true });
+      this.editor.focus();
       this.panel.scrollIntoView({ block: "nearest" });
     });
   }

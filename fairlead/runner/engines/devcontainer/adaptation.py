@@ -107,14 +107,18 @@ def adapt_configuration(text: str, grant: Grant) -> Adapted:
         parsed = parse_jsonc(text)
     except (Malformed, TooManyValues):
         return Adapted("")
-    if COMPOSE & parsed.keys():
-        return Adapted("")
-    adaptation = Adaptation({name: copy(value) for name, value in parsed.items()}, grant)
-    for adapt in STEPS:
-        adapt(adaptation)
+    adaptation = adapt_properties(parsed, grant)
     if adaptation.configuration == parsed:
         return Adapted("")
     return Adapted(encode(adaptation.configuration).decode(), tuple(adaptation.warnings))
+
+
+def adapt_properties(properties: Mapping[str, Any], grant: Grant) -> Adaptation:
+    """The properties of a configuration, or of a service of Compose files, as a workspace can have them."""
+    adaptation = Adaptation({name: copy(value) for name, value in properties.items()}, grant)
+    for adapt in STEPS:
+        adapt(adaptation)
+    return adaptation
 
 
 # --- properties -------------------------------------------------------------------------------------------------------
@@ -123,7 +127,10 @@ def adapt_configuration(text: str, grant: Grant) -> Adapted:
 def _adapt_properties(adaptation: Adaptation) -> None:
     """Properties that have no place here, and those that are not known."""
     for name in list(adaptation.configuration):
-        if name == "initializeCommand":
+        if name in COMPOSE and "dockerComposeFile" not in adaptation.configuration:
+            adaptation.leave_out(name, "there is no dockerComposeFile that it belongs to")
+            del adaptation.configuration[name]
+        elif name == "initializeCommand":
             adaptation.leave_out(name, "it would run outside of the container; use onCreateCommand")
             del adaptation.configuration[name]
         elif name not in KNOWN_PROPERTIES:
@@ -218,19 +225,21 @@ def _adapt_mounts(adaptation: Adaptation) -> None:
     for mount in mounts if isinstance(mounts, list) else [mounts]:
         if not mount:
             continue
-        problem = find_mount_problem(_replace_variables(read_mount(mount)))
+        work_folder = adaptation.grant.work_folder
+        problem = find_mount_problem(_replace_variables(read_mount(mount), work_folder), work_folder)
         if problem:
             adaptation.leave_out(f"mount {mount}", problem)
         else:
             adaptation.append("mounts", mount)
 
 
-def _replace_variables(fields: Mapping[str, str] | None) -> dict[str, str] | None:
+def _replace_variables(fields: Mapping[str, str] | None, work_folder: str) -> dict[str, str] | None:
     """The CLI replaces variables later, and the shim checks the result. Of the machine there are none but the place of
     the work folder, which begins with a slash like all paths."""
     if fields is None:
         return None
-    replaced = {name: _VARIABLE.sub("x", value) for name, value in fields.items()}
+    placed = {name: value.replace(LOCAL_FOLDER, work_folder) for name, value in fields.items()}
+    replaced = {name: _VARIABLE.sub("x", value) for name, value in placed.items()}
     if fields["target"].startswith("${containerWorkspaceFolder}"):
         replaced["target"] = f"/{replaced['target']}"
     return replaced

@@ -10,14 +10,19 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from fairlead.core.body_errors import Malformed, TooManyValues
+from fairlead.core.json import encode, parse_jsonc
 from fairlead.core.validators import format_size
 from fairlead.runner.engines.contract import EngineError, ImageSource, Reason, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.adaptation import adapt_configuration
+from fairlead.runner.engines.devcontainer.compose.loading import Reader, load_compose
+from fairlead.runner.engines.devcontainer.compose.rendering import list_dockerfiles, list_images, render_compose
 from fairlead.runner.engines.devcontainer.grant import Grant
+from fairlead.runner.engines.devcontainer.inside.services import PLAN
 from fairlead.runner.engines.devcontainer.inside.shim import OMISSIONS, REFUSALS
 from fairlead.runner.engines.devcontainer.isolation.cgroups import TOOLS_MEMORY_BYTES
 from fairlead.runner.engines.devcontainer.isolation.disk import says_disk_is_full
@@ -31,6 +36,7 @@ from fairlead.runner.engines.specification import read_environment
 PLACES = (".devcontainer/devcontainer.json", ".devcontainer.json")
 ADAPTED_CONFIGURATION = "/run/devcontainer.json"
 """In the memory of the holder."""
+COMPOSE_FILE = "dockerComposeFile"
 MAX_BYTES = 1 << 20
 FIND = """
 cd "$1" 2>/dev/null || exit 3
@@ -73,7 +79,9 @@ MAX_SHOWN_CHARACTERS = 500
 STACK_LINE = re.compile(r"\s+at ")
 LAST_EXIT_CODE = 128
 """Higher ones are of programs that a signal has ended."""
-REASONS = frozenset({Reason.POLICY_VIOLATION, Reason.PLATFORM_MISMATCH, Reason.IMAGE_PULL_FAILED})
+REASONS = frozenset({Reason.POLICY_VIOLATION, Reason.PLATFORM_MISMATCH, Reason.IMAGE_PULL_FAILED, Reason.START_FAILED})
+FAULTS = frozenset({Reason.IMAGE_PULL_FAILED, Reason.START_FAILED})
+"""What the shim did not refuse, but could not do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +93,15 @@ class Configuration:
     path: str = ""
     warnings: Sequence[str] = ()
     """What was changed or left out of that of the repository."""
+    is_adapted: bool = False
+    """It is not that of the repository as it is, so the CLI finds it in the memory of the holder."""
+    services: Mapping[str, Any] | None = None
+    """What Compose files say of the containers beside that of the workspace (`compose/rendering.py`)."""
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(json.dumps([list(self.options), self.text]).encode()).hexdigest()
+        content = [list(self.options), self.text, *([self.services] if self.services is not None else [])]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     @property
     def has_build(self) -> bool:
@@ -104,7 +117,7 @@ def cli_options(grant: Grant, configuration: Configuration) -> list[str]:
     """Options that all commands of the CLI get."""
     return [
         *("--docker-path", SHIM),
-        *("--docker-compose-path", "/bin/false"),  # it would run outside of the container, on files of the repository
+        *("--docker-compose-path", "/bin/false"),  # Compose files are read here (`compose/`)
         *("--workspace-folder", grant.work_folder),
         *configuration.options,
         *("--id-label", grant.id_label),
@@ -123,14 +136,49 @@ def describe_override(spec: WorkspaceSpec) -> str:
 
 
 async def find_configuration(holder: Holder, spec: WorkspaceSpec, grant: Grant) -> Configuration:
-    found = await _find_configuration(holder, spec, grant)
+    found = await _compose(holder, grant, await _find_configuration(holder, spec, grant))
     adapted = await asyncio.to_thread(adapt_configuration, found.text, grant)
-    if not adapted.text:
+    if adapted.text:
+        found = replace(found, text=adapted.text, warnings=(*found.warnings, *adapted.warnings), is_adapted=True)
+    if not found.is_adapted:
         return found
-    await holder.expect("/bin/sh", "-c", f"cat >{ADAPTED_CONFIGURATION}", stdin=adapted.text.encode())
     location = ("--config", found.path) if found.path else ()
-    options = (*location, "--override-config", ADAPTED_CONFIGURATION)
-    return Configuration(options=options, text=adapted.text, path=found.path, warnings=adapted.warnings)
+    return replace(found, options=(*location, "--override-config", ADAPTED_CONFIGURATION))
+
+
+async def place_configuration(holder: Holder, configuration: Configuration) -> None:
+    """Puts into the holder what the CLI and the shim read there."""
+    files = {ADAPTED_CONFIGURATION: configuration.text if configuration.is_adapted else ""}
+    if configuration.services is not None:
+        files[PLAN] = json.dumps(configuration.services)
+    for path, text in files.items():
+        if text:
+            await holder.expect("/bin/sh", "-c", f"cat >{path}", stdin=text.encode())
+
+
+async def _compose(holder: Holder, grant: Grant, found: Configuration) -> Configuration:
+    """The configuration of one container, in place of one with Compose files."""
+    if COMPOSE_FILE not in found.text:
+        return found
+    try:
+        parsed = await asyncio.to_thread(parse_jsonc, found.text)
+    except (Malformed, TooManyValues):  # the CLI says what is wrong with it
+        return found
+    if not parsed.get(COMPOSE_FILE):
+        return found
+    named = parsed[COMPOSE_FILE]
+    folder = posixpath.dirname(found.path)
+    files = named if isinstance(named, list) else [named]
+    paths = [posixpath.normpath(posixpath.join(folder, str(each))) for each in files]
+    compose = await load_compose(Reader(holder, grant.work_folder), paths)
+    composed = await asyncio.to_thread(render_compose, parsed, compose, folder, grant)
+    return replace(
+        found,
+        text=encode(composed.configuration).decode(),
+        warnings=composed.warnings,
+        services=composed.plan,
+        is_adapted=True,
+    )
 
 
 async def _find_configuration(holder: Holder, spec: WorkspaceSpec, grant: Grant) -> Configuration:
@@ -180,15 +228,14 @@ async def read_configuration(
 async def list_base_images(holder: Holder, configuration: Configuration) -> list[str]:
     """The images that a configuration seems to name, itself or in its Dockerfile. Only a hint what to pull: the CLI has
     not read the file yet, and would pull them into the store of the workspace itself."""
-    if images := IMAGE.findall(configuration.text):
-        return images[:MAX_BASE_IMAGES]
+    images = IMAGE.findall(configuration.text)
     folder = posixpath.dirname(configuration.path)
-    found = [await holder.run(*BASE_IMAGES, posixpath.join(folder, name)) for name in _find_dockerfiles(configuration)]
-    return [image for each in found for image in each.output.split()][:MAX_BASE_IMAGES]
-
-
-def _find_dockerfiles(configuration: Configuration) -> list[str]:
-    return DOCKERFILE.findall(configuration.text)[:1]
+    named = [] if images else [posixpath.join(folder, name) for name in DOCKERFILE.findall(configuration.text)[:1]]
+    if configuration.services is not None:
+        images += list_images(configuration.services)
+        named += list_dockerfiles(configuration.services)
+    found = [await holder.run(*BASE_IMAGES, name) for name in named]
+    return [*images, *(image for each in found for image in each.output.split())][:MAX_BASE_IMAGES]
 
 
 async def _read_and_check(command: Sequence[str], holder: Holder, grant: Grant) -> dict[str, Any]:
@@ -233,7 +280,7 @@ async def raise_refusals(holder: Holder) -> None:
     if refusals:
         reason = refusals[0][0]
         messages = "; ".join(dict.fromkeys(message for _, message in refusals))
-        raise EngineError(reason, messages if reason == Reason.IMAGE_PULL_FAILED else f"refused: {messages}")
+        raise EngineError(reason, messages if reason in FAULTS else f"refused: {messages}")
 
 
 def _parse_refusal(line: str) -> tuple[str, str] | None:

@@ -46,8 +46,10 @@ from fairlead.runner.engines.devcontainer.isolation.socket_memory import watch_s
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, open_folder, read_json
 from fairlead.runner.engines.devcontainer.observation import Container, Observer
 from fairlead.runner.engines.devcontainer.ports import connect, list_listening
+from fairlead.runner.engines.devcontainer.prebuilds import Prebuild
 from fairlead.runner.engines.devcontainer.preparation import decode_spec
 from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
+from fairlead.runner.engines.devcontainer.services import read_log, stop_services
 from fairlead.runner.engines.devcontainer.session_environment import read_secrets
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shared_images import SharedImages
@@ -137,6 +139,10 @@ class DevcontainerEngine:
 
     async def up(self, spec: WorkspaceSpec, task: TaskContext) -> None:
         folder = self._folder(spec.uid)
+        if spec.is_prebuild:
+            self.observer.forget(spec.uid)
+            await Prebuild(self.settings, self.images, self.pulled, folder, spec, task).run()
+            return
         try:
             status = await self.observer.observe(spec.uid)
         except EngineError:
@@ -172,7 +178,7 @@ class DevcontainerEngine:
         command = DetachedCommand(folder.task)
         fields = read_json(folder.spec)
         is_under_way = command.find_leader() is not None or command.read_exit_code() is not None
-        if fields is None or not is_under_way or command.read_task_id() != task.task_id:
+        if fields is None or fields.get("is_prebuild") or not is_under_way or command.read_task_id() != task.task_id:
             return False
         creation = await asyncio.to_thread(plan_creation, self.images, self.pulled, folder, decode_spec(fields), task)
         await creation.finish()
@@ -198,9 +204,10 @@ class DevcontainerEngine:
         if container is not None:
             folder.stopped.touch()
         if container is not None and holder is not None:
-            requests = EndRequests(list_box(folder), partial(_select_sessions, container))
+            requests = EndRequests(list_box(folder, container), partial(_select_sessions, container))
             await request_end(uid, requests, GRACE_SECONDS)
             await holder.run(self.settings.podman, "stop", "--ignore", f"--time={MAIN_GRACE_SECONDS}", CONTAINER)
+            await stop_services(self.settings, folder, holder)
             self.observer.forget(uid)
             await self.observer.find_container(uid)  # how it ended is not known without the holder
 
@@ -300,6 +307,9 @@ class DevcontainerEngine:
         await self._running(uid)
         return await connect(self._holder(uid).pid, port)
 
+    async def read_service_log(self, uid: str, service: str) -> bytes:
+        return await read_log(self.settings, self._folder(uid), self._holder(uid), service)
+
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _folder(self, uid: str) -> WorkspaceFolder:
@@ -324,12 +334,19 @@ def _use_former_spec(folder: WorkspaceFolder, spec: WorkspaceSpec) -> WorkspaceS
     fields = read_json(folder.spec)
     if fields is None:
         return spec
-    return replace(decode_spec(fields), secrets=spec.secrets, secret_options=spec.secret_options)
+    return replace(
+        decode_spec(fields),
+        secrets=spec.secrets,
+        secret_options=spec.secret_options,
+        registries=spec.registries,
+    )
 
 
-def list_box(folder: WorkspaceFolder) -> ListPids:
-    """Lists the processes in the container."""
-    return partial(list_cgroup_pids, find_box(folder, "pids"))
+def list_box(folder: WorkspaceFolder, container: Container | None = None) -> ListPids:
+    """Lists the processes of the workspace, or those of its container alone, without services beside it."""
+    box = find_box(folder, "pids")
+    own = box / f"libpod-{container.id}" if container is not None else box
+    return partial(list_cgroup_pids, own if own.is_dir() else box)
 
 
 def _select_sessions(container: Container, members: Members) -> list[ProcessSample]:

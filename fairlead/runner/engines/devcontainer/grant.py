@@ -18,6 +18,16 @@ BOX = "box"
 CONTAINER = "workspace"
 """The name of the container in the store of its workspace, which has no other."""
 
+CONFINEMENT = (
+    "--network=host",
+    f"--cgroup-parent=/{BOX}",
+    "--security-opt=no-new-privileges",
+    "--cap-drop=NET_RAW,MKNOD,AUDIT_WRITE",
+    "--log-opt=max-size=1mb",
+)
+"""Options of every container in a holder, also of services of Compose files, which get neither secrets nor variables of
+the template."""
+
 PERMISSIONS = frozenset(
     {
         "privileged",
@@ -56,6 +66,10 @@ class Grant:
     feature_sources: tuple[str, ...] = ()
     feature_pins: Mapping[str, str] = field(default_factory=dict)
     """The digest of each feature that the operator has pinned, by its name without a version."""
+    pulls_always: bool = False
+    """Whether images are pulled again that are there."""
+    keeps_home: bool = False
+    """The home folder of the user is in a volume."""
     repository: str = ""
     """Where the sources come from, as a digest: workspaces with the same one share images. Empty: it shares none."""
 
@@ -85,16 +99,8 @@ class Grant:
 
     @property
     def confinement(self) -> list[str]:
-        """Options of every container of a workspace. Its limits and its network are those of the holder."""
-        return [
-            "--network=host",
-            f"--cgroup-parent=/{BOX}",
-            "--security-opt=no-new-privileges",
-            "--cap-drop=NET_RAW,MKNOD,AUDIT_WRITE",
-            "--log-opt=max-size=1mb",
-            f"--name={CONTAINER}",
-            f"--volume=/private:{PRIVATE_FOLDER}:ro,nosuid,nodev",
-        ]
+        """Options of the container of a workspace. Its limits and its network are those of the holder."""
+        return [*CONFINEMENT, f"--name={CONTAINER}", f"--volume=/private:{PRIVATE_FOLDER}:ro,nosuid,nodev"]
 
     def describe_to_shim(self) -> str:
         return json.dumps(
@@ -103,8 +109,10 @@ class Grant:
                 "permissions": self.permissions,
                 "work_folder": self.work_folder,
                 "is_shared": bool(self.repository),
+                "keeps_home": self.keeps_home,
                 # A group of its own, because the runtime removes the one in which a step of a build has run.
                 "build": ["--network=host", f"--cgroup-parent=/{BOX}/build", "--force-rm"],
+                "service": CONFINEMENT,
                 "run": [
                     *self.confinement,
                     *self.labels,

@@ -28,9 +28,9 @@ COMPOSE = frozenset({"dockerComposeFile", "service", "runServices"})
 NEVER = {
     "initializeCommand": "it would run outside of the container",
     "appPort": "it would open ports of the machine; use forwardPorts",
-    "dockerComposeFile": "this runner does not support Compose",
-    "service": "this runner does not support Compose",
-    "runServices": "this runner does not support Compose",
+    "dockerComposeFile": "Compose files are not read here",
+    "service": "Compose files are not read here",
+    "runServices": "Compose files are not read here",
 }
 _FEATURE = re.compile(
     r"(?P<path>(?:https://)?[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)+)"

@@ -29,7 +29,8 @@ READ_SECRETS = (
     'cd /private/secrets || exit 1; for name; do if [ -f "$name" ]; then '
     f'printf \'%s \' "$name"; head -c {MAX_VALUE} "$name" | base64 -w0; echo; fi; done'
 )
-_REFERENCE = re.compile(r"\$\{containerEnv:([^}:]{1,256})(?::([^}]*))?\}")
+_REFERENCE = re.compile(r"\$\{containerEnv:([^{}:]{1,256})(?::([^{}]*))?\}")
+"""No part of it begins another one, or a text of many begins without an end would be read to its end for each."""
 
 
 def select_session_properties(merged: Any) -> dict[str, Any]:
@@ -45,12 +46,28 @@ def resolve_variables(remote: Any, container: Mapping[str, str]) -> dict[str, st
     for name, value in remote.items() if isinstance(remote, Mapping) else ():
         if not is_variable_name(name) or not isinstance(value, str) or len(resolved) == MAX_VARIABLES:
             continue
-        text = _REFERENCE.sub(lambda found: container.get(found[1], found[2] or ""), value[:MAX_VALUE])
-        total += len(text.encode(errors="replace"))
-        if len(text) > MAX_VALUE or total > MAX_TOTAL or "\0" in text:
+        text = _resolve_references(value[:MAX_VALUE], container)
+        total += len((text or "").encode(errors="replace"))
+        if text is None or total > MAX_TOTAL or "\0" in text:
             continue
         resolved[name] = text
     return resolved
+
+
+def _resolve_references(value: str, container: Mapping[str, str]) -> str | None:
+    """None if the result is too long. It is not built then: thousands of references may each be to a long value."""
+    parts: list[str] = []
+    length = 0
+    end = 0
+    for found in _REFERENCE.finditer(value):
+        added = (value[end : found.start()], container.get(found[1], found[2] or ""))
+        length += sum(map(len, added))
+        if length > MAX_VALUE:
+            return None
+        parts += added
+        end = found.end()
+    parts.append(value[end:])
+    return "".join(parts) if length + len(parts[-1]) <= MAX_VALUE else None
 
 
 async def read_container_environment(holder: Holder, podman: str) -> dict[str, str]:

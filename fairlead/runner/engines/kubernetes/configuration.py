@@ -30,8 +30,9 @@ CREATION_COMMANDS = ("onCreateCommand", "updateContentCommand", "postCreateComma
 """They run in every new Pod, before `postStartCommand`."""
 COMMANDS = (*CREATION_COMMANDS, "postStartCommand")
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z]+)(?::([^}]*))?\}")
-_CONTAINER_VARIABLE = re.compile(r"\$\{containerEnv:([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}")
+_VARIABLE = re.compile(r"\$\{([A-Za-z]+)(?::([^{}]*))?\}")
+_CONTAINER_VARIABLE = re.compile(r"\$\{containerEnv:([A-Za-z_][A-Za-z0-9_]*)(?::([^{}]*))?\}")
+"""No part of them begins another one, or a text of many begins without an end would be read to its end for each."""
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _SHM_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -85,7 +86,7 @@ def read_dev_container(content: bytes | None, spec: WorkspaceSpec, options: Opti
         "containerWorkspaceFolderBasename": posixpath.basename(folder),
         "devcontainerId": spec.uid,
     }
-    configuration = {name: substitute(value, variables) for name, value in parsed.items()}
+    configuration = substitute(parsed, variables)
     if violations := find_violations(configuration, spec.permissions):
         raise EngineError(Reason.POLICY_VIOLATION, "; ".join(violations))
     if not configuration.get("image"):
@@ -153,21 +154,27 @@ def _build(configuration: dict[str, Any], folder: str) -> DevContainer:
 
 
 def substitute(value: Any, variables: Mapping[str, str]) -> Any:
-    """Replaces the variables of devcontainer.json in all strings, except for those of the container."""
-    if isinstance(value, Mapping):
-        return {name: substitute(each, variables) for name, each in value.items()}
-    if isinstance(value, list):
-        return [substitute(each, variables) for each in value]
-    if not isinstance(value, str):
-        return value
+    """Replaces the variables of devcontainer.json in all strings, except for those of the container. Raises EngineError
+    if that makes it too long: it may name a long folder very often."""
+    left = MAX_BYTES
 
     def replace(match: re.Match[str]) -> str:
+        nonlocal left
         name, argument = match[1], match[2]
-        if name == "localEnv":
-            return (argument or "").partition(":")[2]
-        return variables.get(name, match[0])
+        text = (argument or "").partition(":")[2] if name == "localEnv" else variables.get(name, match[0])
+        left -= len(text)
+        if left < 0:
+            raise invalid_configuration("the devcontainer.json is larger than 1 MiB with the values of its variables")
+        return text
 
-    return _VARIABLE.sub(replace, value)
+    def substitute_all(each: Any) -> Any:
+        if isinstance(each, Mapping):
+            return {name: substitute_all(inner) for name, inner in each.items()}
+        if isinstance(each, list):
+            return [substitute_all(inner) for inner in each]
+        return _VARIABLE.sub(replace, each) if isinstance(each, str) else each
+
+    return substitute_all(value)
 
 
 def quote_expression(text: str) -> str:

@@ -28,7 +28,7 @@ from fairlead.upstream.access import Limits
 from fairlead.upstream.dial import DirectDialer
 from fairlead.upstream.errors import TlsError, Unreachable, UpstreamError
 from fairlead.upstream.kube_client import KubeClient, RemoteApiError
-from fairlead.upstream.upstream import Upstream
+from fairlead.upstream.upstream import Upstream, dialled_upstream
 
 FileVersion = tuple[int, int, int]
 """Time of change, size and inode of a file."""
@@ -87,7 +87,7 @@ class Contexts:
         try:
             content = export_context([self.path], name).content
             endpoint = cluster_kubeconfig.parse_kubeconfig(content)
-            return Upstream(endpoint, DirectDialer(endpoint, resolve), LIMITS, user_agent=RUNNER_AGENT)
+            return dialled_upstream(endpoint, DirectDialer(endpoint, resolve), LIMITS, user_agent=RUNNER_AGENT)
         except (ClientError, FileProblem, TlsError, cluster_kubeconfig.InvalidKubeconfig) as error:
             raise _unusable(f"{self.path}: the context {name!r} cannot be used: {error}") from None
 

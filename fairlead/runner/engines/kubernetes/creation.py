@@ -218,7 +218,8 @@ class Creation:
                 content: bytes | None = read_environment(spec, default_image(spec, self.plan.options))
             else:
                 content = configuration.encode() if configuration else None
-            container = read_dev_container(content, spec, self.plan.options, self.plan.work_folder)
+            options, work_folder = self.plan.options, self.plan.work_folder
+            container = await asyncio.to_thread(read_dev_container, content, spec, options, work_folder)
             self._update(configuration=configuration)
         return container
 

@@ -18,6 +18,7 @@ BUILD_ADVICE = (
     "it in `image`"
 )
 BUILDS = ("build", "dockerFile", "context", "features")
+REFUSED = {**NEVER, "workspaceMount": "the runner mounts the work folder itself; leave it out"}
 MOUNT_FIELDS = frozenset({"type", "source", "src", "target", "dst", "destination"})
 RESERVED = ("proc", "sys", "dev", "run", "volume", "workspaces")
 SHM_SIZE = re.compile(r"--shm-size=([1-9][0-9]*)([kmg]?)b?", re.IGNORECASE)
@@ -32,12 +33,14 @@ def find_violations(configuration: Mapping[str, Any], permissions: Permissions) 
     """Sentences on everything that is refused."""
     found: list[str] = []
     for name, value in configuration.items():
-        if name in HARMLESS or value in (None, False, [], {}, ""):
+        if value in (None, False, [], {}, ""):
             continue
-        if name in BUILDS:
+        if name in REFUSED:
+            found.append(f"{name} is refused: {REFUSED[name]}")
+        elif name in HARMLESS:
+            continue
+        elif name in BUILDS:
             found.append(f"{name} is refused: {BUILD_ADVICE}")
-        elif name in NEVER:
-            found.append(f"{name} is refused: {NEVER[name]}")
         elif name in CHECKS:
             found += CHECKS[name](value, permissions)
         else:

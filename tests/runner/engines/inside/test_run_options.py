@@ -25,8 +25,8 @@ def rewrite(*options: str, permissions: tuple[str, ...] = (), note: Callable[[st
 
 def test_what_the_cli_adds_for_every_container_passes_and_the_command_inside_is_left_alone() -> None:
     assert rewrite("-e", "A=b=c", "-u", "dev", "-l", "devcontainer.metadata=[{}]") == [
-        *("--sig-proxy=false", "-a", "STDOUT", "-a", "STDERR", f"--mount={WORK_MOUNT}"),
-        *(f"--label=fairlead.workspace={UID}", "--env=A=b=c", "-u", "dev", "--label=devcontainer.metadata=[{}]"),
+        *("--sig-proxy=false", "--attach=STDOUT", "--attach=STDERR", f"--mount={WORK_MOUNT}"),
+        *(f"--label=fairlead.workspace={UID}", "--env=A=b=c", "--user=dev", "--label=devcontainer.metadata=[{}]"),
         *IMAGE,
     ]
 
@@ -61,6 +61,8 @@ def test_an_option_needs_its_permission_of_the_template(permission: str, option:
         (["--mount", "source=a.b_c-1,target=/c,external=true"], "--mount=type=volume,source=a.b_c-1,target=/c"),
         (["--mount", "type=tmpfs,destination=/scratch"], "--mount=type=tmpfs,target=/scratch"),
         (["--mount", f"type=bind,source={WORK},target=/app"], f"--mount=type=bind,source={WORK},target=/app"),
+        (["--mount", f"type=bind,source={WORK}/x,target=/x"], f"--mount=type=bind,source={WORK}/x,target=/x"),
+        (["--mount", f"type=bind,src={WORK},dst=/x,ro"], f"--mount=type=bind,source={WORK},target=/x,readonly"),
         (["--shm-size=1g"], "--shm-size=1g"),
         (["--cap-add", "SYS_PTRACE"], "--cap-add=SYS_PTRACE"),
         (["--cap-add=cap_sys_ptrace"], "--cap-add=cap_sys_ptrace"),
@@ -98,9 +100,10 @@ def test_other_options_are_refused_whatever_the_template_allows(option: list[str
         ["--mount", "type=bind,source=/,target=/host"],
         ["--mount", "type=bind,source=/private,target=/x"],
         ["--mount", f"type=bind,source={WORK}/../other,target=/x"],
-        ["--mount", f"type=bind,source={WORK}/sub,target=/x"],
+        ["--mount", f"type=bind,source={WORK}-2/sub,target=/x"],
+        ["--mount", f"type=bind,source={WORK}/sub/../..,target=/x"],
         ["--mount", f"type=bind,source={WORK},target=/x,bind-propagation=rshared"],
-        ["--mount", f"type=bind,source={WORK},target=/x,ro"],
+        ["--mount", f"type=bind,source={WORK},target=/x,ro=false"],
         ["--mount", f"type=bind,source={WORK},target=/run/fairlead"],
         ["--mount", f"type=bind,source={WORK},target=relative"],
         ["--mount", f"type=bind,source={WORK}"],

@@ -41,6 +41,30 @@ def plan(configuration: dict[str, Any], *permissions: str, **options: str) -> tu
     return made, read(configuration, *permissions, options=parsed)
 
 
+LONG_VALUES: dict[str, dict[str, Any]] = {
+    "variables without an end": {"remoteEnv": {"A": "${a:" * 240_000}},
+    "variables of the container without an end": {"remoteEnv": {"A": "${containerEnv:a:" * 60_000}},
+    "commands with variables without an end": {"onCreateCommand": "${containerEnv:a:" * 60_000},
+    "a list of words without an end": {"onCreateCommand": ["${containerEnv:a:" * 60_000, "x"]},
+}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", LONG_VALUES)
+def test_a_long_value_is_read_in_time(name: str) -> None:
+    assert len(json.dumps(LONG_VALUES[name])) < 1 << 20
+    assert read({"image": "x", **LONG_VALUES[name]}).image == "x"
+
+
+def test_values_of_variables_do_not_make_a_configuration_as_long_as_they_like() -> None:
+    """A folder of half a megabyte, named ten thousand times, would need more memory than the machine has."""
+    variable = "${containerWorkspaceFolder}"
+    with pytest.raises(EngineError, match="larger than 1 MiB with the values of its variables"):
+        read({"image": "x", "workspaceFolder": "/" + "f" * 400_000, "remoteEnv": {"A": variable * 10}})
+    short = read({"image": "x", "workspaceFolder": "/f", "remoteEnv": {"A": variable * 10_000}})
+    assert short.remote_environment["A"] == "/f" * 10_000
+
+
 def test_comments_and_trailing_commas_are_read() -> None:
     text = b'\xef\xbb\xbf// a\n{ /* b */ "image": "x//y", "list": [1, 2, /* c */ ], "s": ",]",\n}'
     assert parse_configuration(text) == {"image": "x//y", "list": [1, 2], "s": ",]"}

@@ -9,15 +9,23 @@ import { announce } from "../../shell/dialogs.js";
 import { T } from "../../texts/clusters.js";
 import { button } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
+import { loadSchema } from "../../widgets/form/openapi.js";
 import { objectLink } from "../../widgets/owners.js";
-import { YamlEditor } from "../../widgets/yaml.js";
+import { YamlEditor } from "../../widgets/yaml-editor.js";
 
 const MAX_DOCUMENTS = 100;
 const YAML = "application/yaml";
 
 export function showCreate(page, server) {
   const verdict = h("div", { role: "status" });
-  const editor = new YamlEditor({ label: T.yamlToCreate, onchange: () => replace(verdict) });
+  const editor = new YamlEditor({
+    label: T.yamlToCreate,
+    onchange: () => replace(verdict),
+    findSchema: async (apiVersion, name) => {
+      const kind = server.findKind(name, apiVersion);
+      return kind ? loadSchema(kind) : null;
+    },
+  });
   let isSending = false;
   let isDone = false;
   const send = async (dryRun) => {
@@ -55,7 +63,7 @@ export function showCreate(page, server) {
       verdict,
     ),
   );
-  editor.area.focus();
+  editor.focus();
 }
 
 class DocumentError extends Error {}

@@ -2,7 +2,6 @@
 // name, parameters. The choices are those that the project offers. All fields are one link away.
 
 import { review } from "../../core/access.js";
-import { pause } from "../../core/api.js";
 import { h, replace } from "../../core/dom.js";
 import { createObject, listObjects, managed, pathOf } from "../../core/kinds.js";
 import { guardDraft, href, navigate } from "../../core/router.js";
@@ -15,7 +14,6 @@ import { parameterForm, parametersOf } from "../../widgets/form/parameters.js";
 import { options, PARTS } from "./parts.js";
 
 const MAX_PROJECTS = 200;
-const OFFERS_WITHIN = 2; // seconds
 
 export async function show(page, { kind }) {
   page.setTitle(T.title(kind.title), [[kind.pluralTitle, kind.segment]]);
@@ -79,11 +77,12 @@ class CreateInstance {
     this.verdict = h("div", { role: "status" });
   }
 
-  // What the project offers comes first, so that nothing moves when it arrives; a slow server does not hide the form.
+  // The form is shown with what the project offers: nothing of it moves afterwards, while it is filled in.
   async start() {
     const { page, kind } = this;
+    page.main.append(skeleton(6));
     this.#loaded = this.loadProject();
-    await Promise.race([this.#loaded, pause(OFFERS_WITHIN)]);
+    await this.#loaded;
     if (this.scope.ended) return;
     const all = linkButton(href(`${kind.segment}/~new`, { form: "all", project: this.project.value }), T.allFields, {
       kind: "quiet",
@@ -128,7 +127,7 @@ class CreateInstance {
     const project = this.project.value;
     Object.assign(this, { chosen: null, readPlace: null, followParameters: null });
     if (!project) return replace(this.offerList, h("p.muted", T.projectFirst));
-    replace(this.offerList, skeleton(2));
+    this.offerList.setAttribute("aria-busy", "true"); // the offers of the former project keep the place of the new ones
     try {
       const { offers, preferred, place } = await this.parts.load({
         project: this.project.value,
@@ -158,6 +157,8 @@ class CreateInstance {
             },
           }),
         );
+    } finally {
+      if (project === this.project.value) this.offerList.removeAttribute("aria-busy");
     }
   }
 
@@ -230,11 +231,14 @@ class CreateInstance {
     replace(this.verdict);
     if (!this.node.reportValidity() || this.#isSending) return;
     this.#isSending = true;
+    replace(this.verdict, h("p.muted", T.sending));
     try {
       await this.#loaded; // what the project offers may still be on its way
+      replace(this.verdict);
       if (!this.readPlace) return;
       const problems = this.parameters?.check() ?? [];
       if (problems.length) return this.parameters.setErrors(problems);
+      replace(this.verdict, h("p.muted", T.sending));
       const created = await createObject(this.kind, this.namespace, this.build(), {
         dryRun,
         signal: this.scope.signal,
@@ -244,6 +248,7 @@ class CreateInstance {
       announce(this.name.value);
       navigate(pathOf(this.kind, created));
     } catch (error) {
+      if (this.scope.ended) return;
       const causes = (error.causes ?? []).filter((cause) => /parameters/.test(cause.field ?? ""));
       if (causes.length) this.parameters?.setErrors(causes);
       replace(this.verdict, errorBlock(error));

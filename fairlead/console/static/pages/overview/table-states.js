@@ -14,12 +14,16 @@ export function tableStates(list) {
   return counts;
 }
 
-// The worst of the row. A word that is no state, such as none before the first report, is that of an object under way.
-export function stateOfRow(list, row) {
-  if (row.object.metadata.deletionTimestamp) return WORKING;
+export const stateOfRow = (list, row) => stateFoundInRow(list, row).state;
+
+// The worst of the row: {state, word}. A word that is no state, such as none before the first report, is that of an
+// object under way.
+export function stateFoundInRow(list, row) {
+  if (row.object.metadata.deletionTimestamp) return { state: WORKING, word: "Deleting" };
   const states = list.columns.flatMap(({ name }, index) =>
     COLUMNS.includes(name) && row.cells[index] ? [stateOfCell(row.cells[index], name)] : [],
   );
-  if (states.length) return worst(states).state || WORKING;
-  return list.columns.some(({ name }) => COLUMNS.includes(name)) ? WORKING : "";
+  const found = states.length ? worst(states) : { state: "", word: "" };
+  const isKnown = found.state || !list.columns.some(({ name }) => COLUMNS.includes(name));
+  return isKnown ? found : { state: WORKING, word: found.word };
 }

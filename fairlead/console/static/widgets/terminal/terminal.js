@@ -3,17 +3,20 @@
 // nodes.
 
 import { externalLink, h, replace } from "../../core/dom.js";
+import { preferences } from "../../core/preferences.js";
 import { announce } from "../../shell/dialogs.js";
 import { T } from "../../texts/terminal.js";
 import { button } from "../common.js";
 import { encodeKey, encodeMouse, encodePaste } from "./keys.js";
 import { widthOf } from "./line.js";
 import { Screen } from "./screen.js";
+import { TerminalSearch } from "./search.js";
 import { PLAIN, paint } from "./styles.js";
 
 const SLICE_MILLISECONDS = 10;
 const SLICE = 16 * 1024;
 const MAX_SPOKEN = 1000;
+const COPIES = "copyOnSelect"; // a preference
 
 export class Terminal {
   screen = new Screen();
@@ -28,6 +31,7 @@ export class Terminal {
   #isAtEnd = true;
   #cell = { width: 8, height: 17 };
   #spoken = "";
+  #marked = null; // {line, column, length}
 
   constructor(scope, label = T.terminal) {
     this.scope = scope;
@@ -40,29 +44,20 @@ export class Terminal {
     });
     this.cursor = h("div.terminal-cursor", { "aria-hidden": "true" });
     this.lines = h("div.terminal-lines");
-    this.view = h("div.terminal-view", { "aria-hidden": "true", tabindex: -1 }, this.lines, this.cursor);
+    this.found = h("div.terminal-found", { "aria-hidden": "true", hidden: true });
+    this.view = h("div.terminal-view", { "aria-hidden": "true", tabindex: -1 }, this.lines, this.found, this.cursor);
     this.title = h("span.terminal-title.muted");
-    this.status = h("div.terminal-status", { role: "status" });
+    this.status = h("span.terminal-status.muted", { role: "status" });
     this.speech = h("div.visually-hidden", { role: "log", "aria-live": "polite" });
-    const option = (title, onchange) => h("label.row", h("input", { type: "checkbox", onchange }), title);
-    this.read = option(T.readOutput);
-    const bar = h(
-      "div.row.terminal-bar",
-      this.title,
-      h("span.spring"),
-      this.read,
-      option(T.allowCopy, ({ target }) => {
-        this.screen.onClipboard = target.checked
-          ? (text) => navigator.clipboard?.writeText(text).catch(() => {})
-          : null;
-      }),
-    );
+    this.search = new TerminalSearch(this);
+    this.frame = h("div.terminal-frame", this.view, this.input);
+    this.bar = this.#buildBar();
     this.node = h(
       "section.terminal",
       { "aria-label": label },
-      bar,
-      this.status,
-      h("div.terminal-frame", this.view, this.input),
+      this.bar,
+      this.search.node,
+      this.frame,
       this.speech,
       h("p.muted.terminal-hint", T.leaveHint),
     );
@@ -76,8 +71,58 @@ export class Terminal {
     scope.add(() => observer.disconnect());
   }
 
+  #buildBar() {
+    const option = (title, onchange, checked = false) =>
+      h("label.row", h("input", { type: "checkbox", onchange, checked }), title);
+    this.read = option(T.readOutput);
+    this.copies = option(
+      T.copyOnSelect,
+      ({ target }) => preferences.set(COPIES, target.checked),
+      preferences.get(COPIES, false),
+    );
+    const allowCopy = option(T.allowCopy, ({ target }) => {
+      this.screen.onClipboard = target.checked ? copy : null;
+    });
+    const full = button(T.fullScreen, {
+      "aria-pressed": "false",
+      onclick: () => {
+        const isFull = this.node.classList.toggle("is-full");
+        full.setAttribute("aria-pressed", String(isFull));
+        this.focus();
+      },
+    });
+    const open = button(T.search, { icon: "search", onclick: () => this.search.open() });
+    return h(
+      "div.row.terminal-bar",
+      this.status,
+      this.title,
+      h("span.spring"),
+      this.copies,
+      allowCopy,
+      this.read,
+      open,
+      full,
+    );
+  }
+
   focus() {
     this.input.focus({ preventScroll: true });
+  }
+
+  // The lines of the history and of the screen.
+  allLines() {
+    return this.screen.isAlternate ? this.screen.lines : [...this.screen.history, ...this.screen.lines];
+  }
+
+  // Marks a part of a line, and scrolls to it: {line, column, length}, or null.
+  mark(place) {
+    this.#marked = place;
+    const row = place ? this.allLines().indexOf(place.line) : -1;
+    if (row >= 0) {
+      this.#isAtEnd = false;
+      this.view.scrollTop = row * this.#cell.height - this.view.clientHeight / 2;
+    }
+    this.#schedule();
   }
 
   write(data) {
@@ -93,8 +138,14 @@ export class Terminal {
     this.#schedule();
   }
 
+  // The end of a session is said within the terminal, where the user looks. Enter starts the next one.
   showStatus(text, reconnect) {
-    replace(this.status, text, reconnect && button(T.reconnect, { kind: "primary", onclick: reconnect }));
+    const hadFocus = this.frame.contains(document.activeElement);
+    const again = reconnect && button(T.reconnect, { kind: "primary", onclick: reconnect });
+    if (reconnect) this.frame.append(this.status);
+    else this.bar.prepend(this.status);
+    replace(this.status, text, again);
+    if (again && hadFocus) again.focus({ preventScroll: true });
   }
 
   // --- output --------------------------------------------------------------------------------------------------------
@@ -151,12 +202,25 @@ export class Terminal {
       blockSize: `${height}px`,
     });
     this.cursor.hidden = !isVisible;
+    this.#paintMark();
     this.cursor.dataset.shape = ["block", "block", "block", "line", "line", "bar", "bar"][screen.cursorShape];
     Object.assign(this.input.style, {
       insetInlineStart: `${screen.x * width}px`,
       insetBlockStart: `${screen.y * height}px`,
     });
     view.classList.toggle("reverse", screen.modes.reverse);
+  }
+
+  #paintMark() {
+    const row = this.#marked ? this.allLines().indexOf(this.#marked.line) : -1;
+    this.found.hidden = row < 0;
+    if (row < 0) return;
+    Object.assign(this.found.style, {
+      insetInlineStart: `${this.#marked.column * this.#cell.width}px`,
+      insetBlockStart: `${row * this.#cell.height}px`,
+      inlineSize: `${this.#marked.length * this.#cell.width}px`,
+      blockSize: `${this.#cell.height}px`,
+    });
   }
 
   // Nodes of lines that are still shown stay where they are, so a selection survives output.
@@ -235,7 +299,9 @@ export class Terminal {
       this.#onMouse("move", event);
     });
     listen(view, "mouseup", (event) => {
-      if (!this.#onMouse("up", event) && getSelection().isCollapsed) this.focus();
+      if (this.#onMouse("up", event)) return;
+      if (getSelection().isCollapsed) this.focus();
+      else if (this.copies.firstChild.checked) copy(this.selectedText());
     });
     listen(view, "keydown", (event) => {
       if (!event.ctrlKey && !event.metaKey) this.focus();
@@ -264,7 +330,10 @@ export class Terminal {
       announce(T.left);
     } else if (isCommand && event.code === "KeyC") {
       event.preventDefault();
-      navigator.clipboard?.writeText(this.selectedText()).catch(() => {});
+      copy(this.selectedText());
+    } else if (isCommand && event.code === "KeyF") {
+      event.preventDefault();
+      this.search.open();
     } else if (!(isCommand && event.code === "KeyV")) {
       // the browser pastes
       const text = encodeKey(event, this.screen.modes);
@@ -327,6 +396,8 @@ export class Terminal {
     return text.replace(/\n$/, "");
   }
 }
+
+const copy = (text) => navigator.clipboard?.writeText(text).catch(() => {});
 
 function renderLine(line) {
   const runs = line.runs();

@@ -34,7 +34,8 @@ OPTIONS: Mapping[str, bool] = {
     "--privileged": False,
 }
 """True if the option has a value."""
-MOUNT_NAMES = {"src": "source", "dst": "target", "destination": "target"}
+LONG_NAMES = {"-a": "--attach", "-u": "--user"}
+MOUNT_NAMES = {"src": "source", "dst": "target", "destination": "target", "ro": "readonly"}
 UID_LABEL = "fairlead.workspace"
 """The label by which the CLI finds the container again."""
 
@@ -98,7 +99,7 @@ def _rewrite_option(name: str, value: str, permissions: Container[str], work_fol
         case "--init":
             return ["--init"]
         case _:  # -a, -u, --entrypoint, --sig-proxy, --shm-size: they concern the inside of the container only
-            return [name, value] if not name.startswith("--") else [f"{name}={value}"]
+            return [f"{LONG_NAMES.get(name, name)}={value}"]
 
 
 def is_capability_allowed(name: str, permissions: Container[str]) -> bool:
@@ -124,17 +125,22 @@ def read_mount(mount: object) -> dict[str, str] | None:
     return {name: value for name, value in fields.items() if name not in IGNORED_MOUNT_OPTIONS}
 
 
-def find_mount_problem(fields: Mapping[str, str] | None) -> str:
-    """Why a mount cannot be had; empty if it can. Volumes and memory are of the workspace: they are on its disk, and
-    within its limits."""
+def find_mount_problem(fields: Mapping[str, str] | None, work_folder: str) -> str:
+    """Why a mount cannot be had; empty if it can. Volumes and memory are of the workspace, as is its work folder: they
+    are on its disk, and within its limits."""
     if fields is None:
         return "it is not understood"
-    if fields["type"] not in ("volume", "tmpfs"):
-        return "only volumes and tmpfs can be mounted; files of the machine cannot"
+    is_bind = fields["type"] == "bind"
+    if is_bind and not is_below(fields["source"], work_folder):
+        return "only volumes, tmpfs and files of the repository can be mounted; files of the machine cannot"
+    if not is_bind and fields["type"] not in ("volume", "tmpfs"):
+        return "only volumes, tmpfs and files of the repository can be mounted"
     if not fields["target"].startswith("/") or is_reserved(fields["target"]):
         return "its target is reserved, or no path"
-    if further := fields.keys() - {"type", "source", "target"}:
+    if further := fields.keys() - {"type", "source", "target", "readonly"}:
         return f"its option {min(further)} is not supported"
+    if fields.get("readonly", "") not in ("", "1", "true"):
+        return "its option readonly is not understood"
     is_named = fields["source"].replace("-", "").replace("_", "").replace(".", "").isalnum()
     if fields["type"] == "volume" and (not is_named or not fields["source"].isascii()):
         return "its source is not the name of a volume"
@@ -145,15 +151,17 @@ def find_mount_problem(fields: Mapping[str, str] | None) -> str:
 
 def _rewrite_mount(value: str, work_folder: str) -> str:
     fields = read_mount(value)
-    if fields == {"type": "bind", "source": work_folder, "target": (fields or {}).get("target")}:
-        target = fields["target"]
-        if target.startswith("/") and not is_reserved(target):
-            return f"type=bind,source={work_folder},target={target}"
-    if problem := find_mount_problem(fields):
+    if problem := find_mount_problem(fields, work_folder):
         raise LeftOut(f"the mount {value} is left out: {problem}")
     assert fields is not None
     source = f"source={fields['source']}," if fields["source"] else ""
-    return f"type={fields['type']},{source}target={fields['target']}"
+    read_only = ",readonly" if "readonly" in fields else ""
+    return f"type={fields['type']},{source}target={fields['target']}{read_only}"
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path is this folder or below it, as it is written. Where links lead, is seen when it is mounted."""
+    return path == folder or (path.startswith(f"{folder}/") and ".." not in path.split("/"))
 
 
 def is_reserved(target: str) -> bool:

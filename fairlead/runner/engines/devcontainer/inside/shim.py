@@ -19,15 +19,24 @@ from typing import Any
 from .announcement import announce
 from .pulls import PullFailed, pull_image
 from .run_options import Refused, rewrite_run
+from .services import StartFailed, add_main_command, host_options, read_plan, resolve_binds, start_services
 
 SETTINGS = "/etc/fairlead/shim.json"
 CONTAINER_ID, OWNED, REFUSALS = "/ws/container.id", "/ws/owned", "/ws/refused"
+HOME = "/ws/home-of-user"
+"""Where the user has a home that outlives its containers; empty, or no file, if there is none."""
 OMISSIONS = "/ws/omissions"
 """What was left out of the container, a sentence per line."""
 PRIVATE = "/private"
 MAX_REFUSAL = 2000
 REFUSED = 125
 """The exit code of podman's own errors."""
+GIVE = """
+chown -R "$1": "$2"
+[ -z "$3" ] || [ -n "$(find "$3" -prune -user "$1")" ] || chown -R "$1": "$3"
+id -u "$1"
+id -g "$1"
+"""
 IDS = 65536
 SINCE = "24h"
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
@@ -39,8 +48,7 @@ class WrongPlatform(Exception):
 
 def main(arguments: Sequence[str]) -> int:
     """Replaces this process by podman, or returns an exit code."""
-    with open(SETTINGS) as file:
-        settings: Mapping[str, Any] = json.load(file)
+    settings = read_settings()
     podman = settings["podman"]
     try:
         match list(arguments):
@@ -50,7 +58,8 @@ def main(arguments: Sequence[str]) -> int:
                 arguments = [
                     "run",
                     *settings["run"],
-                    *rewrite_run(rest, settings["permissions"], settings["work_folder"], note_omission),
+                    *keep_home(rest, settings),
+                    *describe_container(rest, settings),
                 ]
             case ["build", *rest]:
                 from .builds import run_build
@@ -65,6 +74,7 @@ def main(arguments: Sequence[str]) -> int:
                 arguments = ["events", f"--since={SINCE}", *rest]
             case ["start" | "create", *_]:
                 announce(None)
+                start_services(settings, note_omission)
             case ["exec", *rest]:
                 announce(None)
                 give_ownership(rest, settings)
@@ -73,6 +83,9 @@ def main(arguments: Sequence[str]) -> int:
     except PullFailed as failure:
         record_refusal("ImagePullFailed", str(failure))
         return REFUSED
+    except StartFailed as failure:
+        record_refusal("StartFailed", str(failure))
+        return REFUSED
     except (Refused, WrongPlatform) as refusal:
         record_refusal("PlatformMismatch" if isinstance(refusal, WrongPlatform) else "PolicyViolation", str(refusal))
         print(f"refused by the runner: {refusal}", file=sys.stderr)
@@ -80,8 +93,42 @@ def main(arguments: Sequence[str]) -> int:
     os.execv(podman, [podman, *arguments])
 
 
+def keep_home(arguments: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
+    """Options that mount the home folder, if the template keeps it."""
+    remove_file(HOME)
+    if not settings["keeps_home"]:
+        return []
+    from .home import describe_home
+
+    options, home = describe_home(settings["podman"], arguments, settings["work_folder"], note_omission)
+    with open(HOME, "w") as file:
+        file.write(home)
+    return options
+
+
+def read_settings() -> Mapping[str, Any]:
+    with open(SETTINGS) as file:
+        settings: Mapping[str, Any] = json.load(file)
+    return settings
+
+
+def describe_container(arguments: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
+    """The options and operands of `podman run` for the container of the workspace. The services beside it, which it may
+    need from its first moment on, are started first."""
+    work_folder = settings["work_folder"]
+    checked = rewrite_run(arguments, settings["permissions"], work_folder, note_omission)
+    checked = resolve_binds(checked, work_folder, note_omission)
+    plan = read_plan()
+    if plan is None:
+        return checked
+    start_services(settings, note_omission)
+    image = next(each for each in checked if not each.startswith("-"))
+    return [*host_options(plan), *add_main_command(settings["podman"], plan, checked, image)]
+
+
 def give_ownership(arguments: Sequence[str], settings: Mapping[str, Any]) -> None:
-    """Gives the work folder and the secrets to the user of the workspace, before its first process runs there.
+    """Gives the work folder, the secrets and a home that is kept to the user of the workspace, before its first process
+    runs there. Files in the home change their owner only if the home itself belongs to another user.
 
     The names of users are those of the container, so a process there looks them up. The container cannot change the
     folder with the secrets, so no link can be in it.
@@ -90,8 +137,8 @@ def give_ownership(arguments: Sequence[str], settings: Mapping[str, Any]) -> Non
     container = read_text(CONTAINER_ID)
     if not user or not container or read_text(OWNED) == container:
         return
-    script = 'chown -R "$1": "$2"; id -u "$1"; id -g "$1"'
-    command = ["exec", "-u", "0", container, "/bin/sh", "-c", script, "-", user, settings["work_folder"]]
+    paths = (settings["work_folder"], read_text(HOME))
+    command = ["exec", "-u", "0", container, "/bin/sh", "-c", GIVE, "-", user, *paths]
     answer = subprocess.run([settings["podman"], *command], capture_output=True, text=True, check=False)
     match answer.stdout.split():
         case [uid, gid] if uid.isdigit() and gid.isdigit() and max(int(uid), int(gid)) < IDS:

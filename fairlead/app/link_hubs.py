@@ -1,9 +1,10 @@
-"""Builds the hub for the connections of runners, and connects it with other workers and other replicas."""
+"""Builds the hubs for the connections of runners and agents, and connects them with other workers and replicas."""
 
 import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from uuid import uuid4
 
 import structlog
@@ -15,8 +16,9 @@ from fairlead.core.validators import format_host
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.registry.registry import Registry
 from fairlead.settings import Settings, StartError
+from fairlead.subresources.agents.hub import AgentHub
 from fairlead.subresources.workspaces.hub import RunnerHub
-from fairlead.subresources.workspaces.peers import PeerGroups
+from fairlead.subresources.workspaces.peers import PeerGroups, RunnerPeers
 from fairlead.subresources.workspaces.replica_leases import ReplicaLeases
 from fairlead.subresources.workspaces.replica_peers import ReplicaPeers
 from fairlead.subresources.workspaces.worker_peers import WorkerPeers
@@ -26,23 +28,36 @@ LISTEN_BACKLOG = 128
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class LinkHubs:
+    """The connections of this process. Both hubs have the same peers."""
+
+    runners: RunnerHub
+    agents: AgentHub
+
+    def use_peers(self, peers: RunnerPeers) -> None:
+        self.runners.peers = peers
+        self.agents.peers = peers
+
+
 @asynccontextmanager
-async def open_runner_hub(settings: Settings, clock: Clock, worker: WorkerContext | None) -> AsyncIterator[RunnerHub]:
-    hub = RunnerHub(clock, uuid4().hex)
+async def open_link_hubs(settings: Settings, clock: Clock, worker: WorkerContext | None) -> AsyncIterator[LinkHubs]:
+    process_id = uuid4().hex
+    hubs = LinkHubs(RunnerHub(clock, process_id), AgentHub(clock, process_id))
     if worker is None or worker.count == 1:
-        yield hub
+        yield hubs
         return
-    peers = WorkerPeers(settings.data, worker.index, worker.count, hub)
-    hub.peers = peers
+    peers = WorkerPeers(settings.data, worker.index, worker.count, hubs.runners, hubs.agents)
+    hubs.use_peers(peers)
     async with peers.serve():
-        yield hub
+        yield hubs
 
 
 @asynccontextmanager
 async def connect_replicas(
-    settings: Settings, registry: Registry, hub: RunnerHub, worker: WorkerContext | None
+    settings: Settings, registry: Registry, hubs: LinkHubs, worker: WorkerContext | None
 ) -> AsyncIterator[None]:
-    """Connects the hub with those of other replicas, if they have addresses. The first worker listens for all."""
+    """Connects the hubs with those of other replicas, if they have addresses. The first worker listens for all."""
     if not settings.replica_address:
         yield
         return
@@ -52,8 +67,9 @@ async def connect_replicas(
     address = f"{format_host(settings.replica_address)}:{port}"
     leases = ReplicaLeases(registry, SYSTEM_NAMESPACE, identity, address)
     authority = ReplicaAuthority(registry, SYSTEM_NAMESPACE, identity, settings.data)
-    replicas = ReplicaPeers(identity, hub, hub.peers, leases, authority)
-    hub.peers = PeerGroups((hub.peers, replicas))
+    workers = hubs.runners.peers
+    replicas = ReplicaPeers(identity, hubs.runners, workers, leases, authority, hubs.agents)
+    hubs.use_peers(PeerGroups((workers, replicas)))
     async with replicas.serve(listener):
         if listener is None:
             yield

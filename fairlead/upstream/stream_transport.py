@@ -1,7 +1,8 @@
-"""A stream to a runner as the transport of a connection: what is written is its stdin, what arrives is its stdout.
+"""A stream of a link as the transport of a connection: what is written is its stdin, what arrives is its stdout.
 
-Back pressure goes both ways: while the protocol does not read, the stream is not read, so the runner gets no credit;
-and the protocol is asked to pause while the runner gives none.
+It leads to a port of a workspace, or is a WebSocket to a cluster through its agent.
+Back pressure goes both ways: while the protocol does not read, the stream is not read, so the other end gets no credit;
+and the protocol is asked to pause while the other end gives none.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ MAX_SEND_BYTES = 64 * 1024
 
 
 class StreamTransport(asyncio.Transport):
-    """Implements `ByteTransport`. Call `start` once."""
+    """Implements `ByteTransport`. Call `start` once, or `switch_protocol` and then `run`."""
 
     def __init__(self, stream: Stream) -> None:
         super().__init__()
@@ -31,8 +32,10 @@ class StreamTransport(asyncio.Transport):
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, protocol: TransportProtocol) -> None:
-        self._protocol = protocol
-        protocol.connection_made(self)
+        self.switch_protocol(protocol)
+        self.run()
+
+    def run(self) -> None:
         self._tasks = [self._loop.create_task(self._read()), self._loop.create_task(self._send())]
 
     def switch_protocol(self, protocol: TransportProtocol) -> None:
