@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: docs reference manifests help up test audit lock test-cgroup2 test-client-suites test-console test-faults test-generated test-kubernetes-engine test-long test-more test-pythons test-reference test-runner test-times test-tools test-upgrade check check-style fmt bench bench-workspaces helm-tools runner-tools tools clean dist release sbom test-container bench-console
+.PHONY: docs screenshots reference manifests help up test audit lock test-cgroup2 test-client-suites test-console test-faults test-generated test-kubernetes-engine test-long test-more test-pythons test-reference test-runner test-times test-tools test-upgrade check check-style fmt bench bench-workspaces helm-tools runner-tools tools clean dist release sbom test-container bench-console
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
@@ -63,6 +63,9 @@ test-pythons: ## run the tests that start no processes on the oldest and the new
 
 test-console: $(TEST) test-tools ## the tests of the web console in a real browser, also those marked as long
 	@$(BIN)/pytest -n 0 tests/console tests/features/test_console.py tests/live/test_console.py $(ARGS)
+
+screenshots: $(TEST) test-tools ## draw every page of the console with the demo at four widths in both themes into build/screenshots; ARGS="docs docs/console" draws those of the documentation
+	@$(BIN)/python -m tests.console.screenshots $(or $(ARGS),all build/screenshots)
 
 test-container: $(TEST) test-tools ## build the container for amd64 and arm64 on a Debian that is made here, run it read-only and without capabilities, and install the wheel; as root
 	@scripts/setup-tools.sh qemu

@@ -88,6 +88,7 @@ PARTS = {
     "runner/engines/test_observation.py": Part.TEST,
     "runner/engines/test_policy.py": Part.TEST,
     "runner/engines/test_preparation.py": Part.TEST,
+    "runner/engines/test_private_names.py": Part.TEST,
     "runner/engines/test_programs.py": Part.TEST,
     "runner/engines/test_scans.py": Part.TEST,
     "runner/engines/test_session_variables.py": Part.TEST,

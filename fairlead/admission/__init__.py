@@ -11,6 +11,7 @@ validation (`registry/validate.py`), not admission.
     restricted                                  the permission to create instances that not all members may create
     port_shares                                 who else may open a port of a workspace in a browser
     presets                                     workspaces from presets, and what presets refer to
+    prebuilds                                   workspaces that only build images for others
     apps                                        deployed apps: who may deploy which App where; in templates
     runners                                     who may have the server connect to a runner, or deploy one; its deletion
     users, access_keys, access_key_limits       principals and their credentials

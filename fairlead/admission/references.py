@@ -111,7 +111,8 @@ def project_references(change: Change, subject: Subject) -> Iterator[Reference]:
             effect = "it is a member as soon as it exists"
             yield from _principals(f"{path}.name", str(kind).lower(), [name], subject, effect)
         if isinstance(role, str) and role and role not in roles:
-            effect = "the member has no permissions until it exists"
+            roles_there_are = ", ".join(PROJECT_ROLES)
+            effect = f"the member has no permissions until it exists; the roles of each project are {roles_there_are}"
             yield Reference(
                 path=f"{path}.clusterRole",
                 group=RBAC_GROUP,

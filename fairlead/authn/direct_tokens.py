@@ -104,9 +104,7 @@ class Claims:
     expires_at: int
 
 
-def verify(
-    token: str, jwks: Object, *, issuer: str, audience: str | Sequence[str], now: datetime, skew: int = MAX_SKEW_SECONDS
-) -> Claims:
+def verify(token: str, jwks: Object, *, issuer: str, audience: str | Sequence[str], now: datetime) -> Claims:
     """Returns the claims, or raises InvalidToken. `audience` is what the caller accepts: in front of a cluster, its
     `cluster_audience`. AUDIENCE itself is in every unscoped token, for whichever cluster it is."""
     payload = _verified_payload(token, jwks)
@@ -117,7 +115,7 @@ def verify(
         raise InvalidToken(f"a claim is missing or not of its type: {error}") from None
     audiences = {audience} if isinstance(audience, str) else set(audience)
     _check_parties(standard, private, issuer, audiences)
-    _check_times(standard, now.timestamp(), min(skew, MAX_SKEW_SECONDS))
+    _check_times(standard, now.timestamp())
     return Claims(
         id=standard.jti,
         user=standard.sub,
@@ -204,10 +202,10 @@ def _check_parties(standard: _RegisteredClaims, private: _PrivateClaim, issuer: 
         raise InvalidToken("it does not identify a valid principal")
 
 
-def _check_times(standard: _RegisteredClaims, now: float, skew: int) -> None:
+def _check_times(standard: _RegisteredClaims, now: float) -> None:
     if not standard.iat <= standard.nbf < standard.exp:
         raise InvalidToken("its times are out of order")
-    if standard.nbf > now + skew:
+    if standard.nbf > now + MAX_SKEW_SECONDS:
         raise InvalidToken("it is not valid yet")
-    if standard.exp <= now - skew:
+    if standard.exp <= now - MAX_SKEW_SECONDS:
         raise InvalidToken("it has expired")

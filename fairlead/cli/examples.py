@@ -68,6 +68,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "project members": ("fairlead project members demo",),
     "project usage": ("fairlead project usage demo", "fairlead project usage demo -o json"),
     "project add-member": ("fairlead project add-member demo User:ada:user",),
+    "project allow-cluster": ("fairlead project allow-cluster demo berlin",),
     "project remove-member": ("fairlead project remove-member demo User:ada",),
     "project delete": ("fairlead project delete demo", "fairlead project delete demo --yes --timeout 10m"),
     "workspace create": (
@@ -204,6 +205,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "user disable": ("fairlead user disable ada",),
     "user enable": ("fairlead user enable ada",),
     "user passwd": ("fairlead user passwd", "fairlead user passwd ada"),
+    "user dotfiles": ("fairlead user dotfiles https://example.com/ada/dotfiles.git", "fairlead user dotfiles --remove"),
     "team create": ("fairlead team create ops --member ada",),
     "team list": ("fairlead team list",),
     "team show": ("fairlead team show ops",),

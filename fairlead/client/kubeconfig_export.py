@@ -140,7 +140,7 @@ def export_context(paths: Sequence[Path], context: str | None) -> ExportedKubeco
 def find_context(paths: Sequence[Path], context: str | None) -> KubeconfigContext:
     files = _read_files(paths)
     if not files:
-        raise MissingFile(f"{paths[0]}: no such file; specify a kubeconfig with --kubeconfig")
+        raise MissingFile(f"{paths[0]}: no such file; name an existing one with --kubeconfig")
     name = context or next((str(each["current-context"]) for _, each in files if each.get("current-context")), "")
     where = ", ".join(str(path) for path, _ in files)
     if not name:

@@ -18,8 +18,18 @@ from fairlead.core.objects import Object, get_path, metadata
 SOURCE_ANNOTATION = "service.sh/workspace-source"
 """`git:URL`, with `@BRANCH`, `@sha256:COMMIT` and `@subpath:FOLDER` after it; `local:FOLDER`; `image:NAME`."""
 
+PREBUILD_ANNOTATION = "service.sh/prebuild"
+"""With the value `true`, each `up` of the workspace builds the image of its repository, for others to use, and ends."""
+PREBUILD_SCHEDULE_ANNOTATION = "service.sh/prebuild-schedule"
+"""When a prebuild is repeated, as five fields of cron in UTC."""
+UP_ANNOTATION = "service.sh/workspace-up"
+"""A new value, such as the time, requests an `up`: for clients that have no connection to the runner."""
+
 RUNNER_SILENT = "RunnerSilent"
 """Reason of the condition `Ready` while the runner is silent."""
+RUNNER_NOT_STARTED = "RunnerNotStarted"
+RUNNER_FAILED = "RunnerFailed"
+"""Reasons while a workspace waits for a runner that was never started, or that cannot run workspaces."""
 PHASES_WITHOUT_STATE = ("Pending", "Sleeping", "Failed")
 
 PROVIDERS: Mapping[str, str] = {"docker": "devcontainer", "podman": "devcontainer"}
@@ -27,6 +37,9 @@ PROVIDERS: Mapping[str, str] = {"docker": "devcontainer", "podman": "devcontaine
 
 RUNNER_SELECTOR = "runnerSelector"
 """The option with the labels of the runners that a workspace is scheduled to, as `name=value,name=value`."""
+
+WEB_IDE = "webIDE"
+"""The option that names an editor for the browser."""
 
 KEEP_CONTAINER = "keepContainer"
 """The option of an `up` that starts the container that is there, also if the template has changed since."""
@@ -38,9 +51,11 @@ SIZE_OPTIONS = frozenset({"memory", "cpus", "processes", "storage", "ephemeralSt
 OPTIONS_WITHOUT_TRUST = SIZE_OPTIONS | {
     "image",
     "dotfiles",
+    "home",
     "user",
     "userNamespace",
     "secretVariables",
+    WEB_IDE,
     RUNNER_SELECTOR,
 }
 """What every template may set, trusted or not: it concerns the inside of the workspace, or makes it stricter."""
@@ -64,6 +79,10 @@ class WorkspaceState(StrEnum):
     NOT_STARTED = "NotStarted"
     DEGRADED = "Degraded"
     NOT_REPORTED = "NotReported"
+
+
+def is_prebuild(workspace: Object) -> bool:
+    return bool((metadata(workspace).get("annotations") or {}).get(PREBUILD_ANNOTATION) == "true")
 
 
 def engine_for_provider(provider: str) -> str:

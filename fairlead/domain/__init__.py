@@ -23,5 +23,6 @@ quotas.py                           what project quotas count
 cluster_identity.py                 users of this server as remote clusters see them
 probe_history.py                    the recent probes of a cluster, as a short text
 probe_day.py                        the probes of a day by quarters of an hour, as a short text
+user_settings.py                    settings in the profiles of users
 typed_objects.py                    product objects with typed fields
 """

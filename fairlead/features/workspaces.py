@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from fairlead.admission import Phase
 from fairlead.admission.port_shares import check_port_shares
+from fairlead.admission.prebuilds import check_prebuilds
 from fairlead.admission.presets import check_presets
 from fairlead.admission.runners import (
     prevent_runner_deletion_while_used,
@@ -16,6 +17,7 @@ from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authn.ssh_authority import SshAuthority
 from fairlead.authz.name_index import owns
 from fairlead.controllers.runtime.loop import Controller
+from fairlead.controllers.workspaces.prebuilds import PrebuildController
 from fairlead.controllers.workspaces.runner_deployments import RunnerDeploymentConfig, RunnerDeploymentController
 from fairlead.controllers.workspaces.runners import RunnerController
 from fairlead.controllers.workspaces.sleep import WorkspaceSleepController
@@ -86,6 +88,7 @@ def build_workspaces_feature(services: Services) -> Feature:
             ),
             Phase.CHECK: (
                 check_presets(group),
+                check_prebuilds(group),
                 restrict_workspace_templates(group),
                 warn_about_workspace_templates(group),
                 prevent_runner_deletion_while_used(auth.authorize, group),
@@ -155,4 +158,5 @@ def _build_controllers(services: Services, leader: LeaderServices) -> tuple[Cont
         RunnerController(registry, group),
         WorkspaceController(registry, group, settings.namespace_prefix),
         WorkspaceSleepController(registry, group),
+        PrebuildController(registry, group),
     )

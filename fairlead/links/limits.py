@@ -58,5 +58,7 @@ class FrameBudget:
         """Counts one frame. Returns whether it was within the limit."""
         self._left = min(self._burst, self._left + (now - self._since) * self._per_second)
         self._since = now
+        if self._left < 1:
+            return False  # and not counted: whoever waits then has room again at once
         self._left -= 1
-        return self._left >= 0
+        return True

@@ -30,9 +30,9 @@ def string(
     return _annotate(schema, description, default)
 
 
-def enum(description: str, *values: str, default: str | None = None) -> Schema:
+def enum(description: str, *values: str) -> Schema:
     """A string out of a fixed list of values."""
-    return _annotate({"type": "string", "enum": list(values)}, description, default)
+    return _annotate({"type": "string", "enum": list(values)}, description)
 
 
 def timestamp(description: str = "") -> Schema:
@@ -76,9 +76,9 @@ def open_object(description: str = "") -> Schema:
     return _annotate({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, description)
 
 
-def any_value(description: str = "") -> Schema:
+def any_value() -> Schema:
     """Any JSON value. `registry/freeform_limits.py` limits its size."""
-    return _annotate({"x-kubernetes-preserve-unknown-fields": True}, description)
+    return {"x-kubernetes-preserve-unknown-fields": True}
 
 
 def array(items: Schema, description: str = "", *, max_items: int = limits.ITEMS) -> Schema:

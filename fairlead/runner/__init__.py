@@ -28,6 +28,7 @@ credentials.py      the secrets of a workspace, in memory only
 activity.py         whether workspaces are in use; activity_monitor.py measures and reports it
 registry.py         finds engines by name
 doctor.py           checks what the machine lacks
+web_ide.py          an editor for the browser, which starts when its port is opened
 ssh/                SSH to workspaces
 git/                credentials for the git of sessions
 engines/            what a workspace runs in: dev containers or Pods, behind one contract

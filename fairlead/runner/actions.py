@@ -31,6 +31,7 @@ from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
 from fairlead.runner.sessions import run_port, run_process
 from fairlead.runner.task_log import TaskLog
+from fairlead.runner.web_ide import WebIdes
 from fairlead.runner.workspaces import WorkspaceSet
 
 MAX_STATE_BYTES = 1536 * 1024
@@ -54,6 +55,7 @@ class RunnerActions:
         self._services = services
         self._git = git
         self._workspaces = workspaces
+        self._web_ides = WebIdes()
         self._terminals: dict[tuple[str, str], Process] = {}
         """Processes with a terminal, by the uid of the workspace and the name that the server gave the session."""
         self._actions: Mapping[str, Action] = {
@@ -64,6 +66,9 @@ class RunnerActions:
             **{"state": self._send_state, "set-state": self._store_state, "troubleshoot": self._troubleshoot},
             **(others or {}),
         }
+
+    async def close(self) -> None:
+        await self._web_ides.close()
 
     async def handle_open(self, request: OpenRequest, stream: Stream) -> None:
         """Serves one stream to its end. Raises Refused before it is accepted."""
@@ -237,7 +242,8 @@ class RunnerActions:
         port = request.options.get("port")
         if not isinstance(port, int) or not 0 < port < 65536:
             raise Refused(400, "port: must be a number from 1 to 65535")
-        connection = await self._require_engine(workspace).open_port(workspace.uid, port)
+        engine = self._require_engine(workspace)
+        connection = await self._web_ides.open(engine, workspace.uid, workspace.workspace, port)
         with self._services.activity.traffic.measure(workspace.uid, KEEPALIVE_BYTES) as meter:
             await run_port(connection, MeteredStream(stream, meter))
 

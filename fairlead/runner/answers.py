@@ -155,12 +155,20 @@ class _GitIdentity(_Answer):
     email: str | None = None
 
 
+class _RegistryCredentials(_Answer):
+    registry: str | None = None
+    username: str | None = None
+    password: str | None = None
+
+
 class _Credentials(_Answer):
     provider_options: dict[str, str] | None = None
     workspace_env: dict[str, str] | None = None
     git_credentials: _GitCredentials | None = None
     git_identity: _GitIdentity | None = None
+    dotfiles: str | None = None
     git_path_hosts: list[str] | None = None
+    registry_credentials: list[_RegistryCredentials] | None = None
     errors: list[_Problem] | None = None
 
 

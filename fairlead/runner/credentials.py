@@ -18,6 +18,7 @@ from fairlead.runner.engines.contract import (
     GIT_USER,
     EngineError,
     GitSource,
+    RegistryCredentials,
     Source,
 )
 from fairlead.runner.services import RunnerServices
@@ -25,6 +26,7 @@ from fairlead.runner.tasks import RunningTask
 
 SECRETS_UNAVAILABLE = "SecretsUnavailable"
 STEP, STEP_SECONDS, RETRY_SECONDS = "Secrets", 60.0, 2.0
+MAX_REGISTRIES = 64
 HIDDEN = "<hidden>"
 """What the server shows instead of a password parameter."""
 GIT_FIELDS = {
@@ -46,14 +48,19 @@ class Credentials:
     commit_name: str = ""
     """Name and address of the owner, which are no secrets."""
     commit_email: str = ""
+    dotfiles: str = ""
+    """The URL of the owner's repository with dotfiles."""
     git_path_hosts: tuple[str, ...] = ()
     """Hosts of which some credentials are only for repositories below a path."""
+
+    registries: tuple[RegistryCredentials, ...] = field(default=(), repr=False)
 
     def values(self) -> Iterator[str]:
         """What must not be in any log. The name of a Git user and host keys are no secrets."""
         yield from self.options.values()
         yield from self.environment.values()
         yield from (value for name, value in self.git.items() if name in (GIT_TOKEN, GIT_SSH_KEY))
+        yield from (each.password for each in self.registries)
 
 
 NO_CREDENTIALS = Credentials()
@@ -100,12 +107,20 @@ def _read_response(response: Object, running: RunningTask) -> Credentials:
         git={name: git[field] for field, name in GIT_FIELDS.items() if git.get(field)},
         commit_name=identity.get("name") or "",
         commit_email=identity.get("email") or "",
+        dotfiles=response.get("dotfiles") or "",
         git_path_hosts=tuple(response.get("gitPathHosts") or ()),
+        registries=tuple(_read_registries(response)),
     )
     running.mask(credentials.values())
     if errors := [str(each.get("message")) for each in response.get("errors") or ()]:
         raise EngineError(SECRETS_UNAVAILABLE, "; ".join(errors))
     return credentials
+
+
+def _read_registries(response: Object) -> Iterator[RegistryCredentials]:
+    for each in (response.get("registryCredentials") or ())[:MAX_REGISTRIES]:
+        if each.get("registry") and each.get("password"):
+            yield RegistryCredentials(each["registry"], each.get("username") or "", each["password"])
 
 
 def needs_secrets(workspace: Object) -> bool:

@@ -14,7 +14,16 @@ from urllib.parse import urlsplit
 
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.validators import parse_size
-from fairlead.core.workspaces import ALLOW, PLACEMENT_OPTIONS, RUNNER_SELECTOR, SIZE_OPTIONS, SOURCE_ANNOTATION
+from fairlead.core.workspaces import (
+    ALLOW,
+    PLACEMENT_OPTIONS,
+    RUNNER_SELECTOR,
+    SIZE_OPTIONS,
+    SOURCE_ANNOTATION,
+    UP_ANNOTATION,
+    WEB_IDE,
+    is_prebuild,
+)
 from fairlead.runner.credentials import NO_CREDENTIALS, SECRETS_UNAVAILABLE, Credentials
 from fairlead.runner.decisions import Wanted, sleep_type_of
 from fairlead.runner.engines.contract import (
@@ -30,14 +39,13 @@ from fairlead.runner.engines.contract import (
 from fairlead.runner.journal import WorkspaceRecord
 from fairlead.runner.status import find_condition
 
-UP_ANNOTATION = "service.sh/workspace-up"
-"""A new value, such as the time, requests an `up`: for clients that have no connection to the runner."""
 TEMPLATE_RESOLVED = "TemplateResolved"
 """The condition of the server about the template."""
 CONTAINER_FIELDS = ("provider", "workspaceEnv", "initEnv")
 """Fields of a template that need a new container."""
-LIMIT_OPTIONS = ("memory", "cpus", "processes", ALLOW, RUNNER_SELECTOR)
-"""Options that are not for the engine: limits and permissions, and what the server has decided on already."""
+LIMIT_OPTIONS = ("memory", "cpus", "processes", ALLOW, RUNNER_SELECTOR, WEB_IDE)
+"""Options that are not for the engine: limits and permissions, what the server has decided on already, and the editor
+that every engine can run."""
 DECIDED_OPTIONS = PLACEMENT_OPTIONS | SIZE_OPTIONS
 
 _CPUS = re.compile(r"(\d+(?:\.\d+)?)(m?)")
@@ -110,6 +118,8 @@ def build_spec(
     environment = _read_values(template.get("workspaceEnv"), credentials.environment)
     requested = _parse_assignments(options.get("workspaceEnv"))
     own_options = {name: value for name, value in provider.items() if name not in LIMIT_OPTIONS}
+    is_for_others = is_prebuild(workspace)
+    secrets = {} if is_for_others else _without(credentials.environment, requested)
     return WorkspaceSpec(
         uid=str(meta["uid"]),
         namespace=str(meta["namespace"]),
@@ -120,10 +130,13 @@ def build_spec(
         dev_container=read_environment(workspace),
         dev_container_path=str(options.get("devContainerPath") or ""),
         environment=_without(environment, credentials.environment) | requested,
-        secrets={**_without(credentials.environment, requested), **credentials.git},
-        commit_name=credentials.commit_name,
-        commit_email=credentials.commit_email,
+        secrets={**secrets, **credentials.git},
+        commit_name="" if is_for_others else credentials.commit_name,
+        commit_email="" if is_for_others else credentials.commit_email,
+        dotfiles="" if is_for_others else credentials.dotfiles,
+        is_prebuild=is_for_others,
         git_path_hosts=credentials.git_path_hosts,
+        registries=credentials.registries,
         limits=read_limits(provider),
         permissions=read_permissions(provider),
         options=_without(own_options, secret_options),
@@ -133,6 +146,7 @@ def build_spec(
         keeps_container=not record.is_template_requested,
         recreate=bool(options.get("recreate")) or record.is_for_other_owner,
         reset=bool(options.get("reset")),
+        discards_home=record.is_for_other_owner,
     )
 
 

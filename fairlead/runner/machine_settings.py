@@ -62,6 +62,8 @@ class MachineSettings:
     """Prefixes of the features that every repository may use."""
     feature_pins: tuple[tuple[str, str], ...] = ()
     """Names of features without a version, and the digest of the content that every repository gets."""
+    registry_mirrors: tuple[tuple[str, str], ...] = ()
+    """Registries, and where their images are fetched first."""
     refused_networks: tuple[str, ...] = ()
     """What workspaces cannot reach, besides what they never can."""
     max_limits: Limits = NO_LIMITS
@@ -190,6 +192,20 @@ def _parse_pins(value: Any) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(value.items()))
 
 
+def _parse_mirrors(value: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(value, dict) or len(value) > MAX_LISTED:
+        raise _Invalid(f"must have at most {MAX_LISTED} entries, a registry and its mirror each")
+    for registry, mirror in value.items():
+        for each in (registry, str(mirror).removeprefix("http://")):
+            if not isinstance(each, str) or len(each) > 255 or not _SOURCE.fullmatch(each):
+                raise _Invalid(
+                    "must have names of registries, each with the name of its mirror, such as docker.io: "
+                    "mirror.example.com/hub, or http://mirror.example.com:5000 for one without TLS; "
+                    f"{str(each)[:80]!r} is no name"
+                )
+    return tuple(sorted((registry, str(mirror)) for registry, mirror in value.items()))
+
+
 def _parse_limits(value: Any) -> Limits:
     return Limits(**_parse_fields(value, LIMITS, "{memory: 8Gi}"))
 
@@ -268,6 +284,7 @@ SETTINGS: Mapping[str, Callable[[Any], Any]] = {
     "network_pool": _parse_pool,
     "feature_sources": _parse_sources,
     "feature_pins": _parse_pins,
+    "registry_mirrors": _parse_mirrors,
     "refused_networks": _parse_refused,
     "max_limits": _parse_limits,
     "disk_limits": _parse_disk_limits,

@@ -133,6 +133,7 @@ async def _serve(
     finally:
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
+        await actions.close()
         await ssh.close()
         await git.close()
 

@@ -64,6 +64,7 @@ def _create_devcontainer(settings: EngineSettings) -> Engine:
         network_pool=machine.network_pool,
         feature_sources=machine.feature_sources,
         feature_pins=machine.feature_pins,
+        registry_mirrors=machine.registry_mirrors,
         refused_networks=(*engine_settings.REFUSED_NETWORKS, *machine.refused_networks),
         max_limits=machine.max_limits,
         disk_limits=machine.disk_limits,

@@ -442,7 +442,7 @@ class Settings:
         int,
         SettingInfo(
             "Identity",
-            "Seconds until expired access keys are deleted; until then, users see why they fail",
+            "Seconds until expired access keys are deleted; until then, lists show that they have expired",
             changed_by="operators with many short-lived keys, to delete them sooner",
             minimum=0,
         ),

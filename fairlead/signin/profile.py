@@ -18,6 +18,7 @@ from fairlead.core.call import MANAGEMENT, Authorize, RequestInfo
 from fairlead.core.errors import SCOPE, Details, Forbidden, Invalid, Problem
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
 from fairlead.core.user import ADMIN_GROUPS, User
+from fairlead.domain.user_settings import SETTINGS_ANNOTATION, read_settings
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
@@ -26,8 +27,6 @@ from fairlead.server.api.actions import ActionRequest
 from fairlead.server.flow.attempts import Throttle
 from fairlead.signin.passwords import PasswordStore
 
-CUSTOM_ANNOTATION = "service.sh/profile"
-"""The annotation that stores a user's `custom` settings as JSON."""
 MAX_CUSTOM_BYTES = 16 * 1024
 _EDITABLE_FIELDS = ("displayName", "email", "icon")
 
@@ -133,7 +132,7 @@ def _build_edit(body: Object) -> Callable[[Object], Object]:
         new["spec"] = {**(new.get("spec") or {}), **{name: body[name] for name in _EDITABLE_FIELDS if name in body}}
         if body.get("custom") is not None:
             annotations = metadata(new).get("annotations") or {}
-            metadata(new)["annotations"] = {**annotations, CUSTOM_ANNOTATION: orjson.dumps(body["custom"]).decode()}
+            metadata(new)["annotations"] = {**annotations, SETTINGS_ANNOTATION: orjson.dumps(body["custom"]).decode()}
         return new
 
     return edit
@@ -145,7 +144,7 @@ def _build_profile(request: ActionRequest, user: Object) -> Object:
     meta = metadata(user)
     meta_fields = ("name", "uid", "creationTimestamp")
     fields: dict[str, Any] = {name: spec[name] for name in (*_EDITABLE_FIELDS, "username") if spec.get(name)}
-    custom = _parse_custom((meta.get("annotations") or {}).get(CUSTOM_ANNOTATION, ""))
+    custom = read_settings(user)
     return {
         "apiVersion": request.kind.api_version,
         "kind": request.kind.name,
@@ -153,11 +152,3 @@ def _build_profile(request: ActionRequest, user: Object) -> Object:
         **fields,
         **({"custom": custom} if custom else {}),
     }
-
-
-def _parse_custom(text: str) -> Any:
-    try:
-        value = orjson.loads(text) if text else {}
-    except orjson.JSONDecodeError:  # clients can also set the annotation directly
-        return {}
-    return value if isinstance(value, dict) else {}

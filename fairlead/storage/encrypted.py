@@ -159,7 +159,7 @@ async def load_keyring(store: Store, keys: EncryptionKeyFile) -> Keyring:
 async def _check_no_key_in_use(store: Store, source: str) -> None:
     stored, _ = await load_fingerprint(store, ACTIVE_KEY_FINGERPRINT)
     if stored is not None:
-        advice = "copy that file from a server that has it, or restore it from a backup"
+        advice = "copy that file and pepper.key from a server that has them, or restore both from a backup"
         raise FileProblem(f"{source}: missing, and other servers of this store encrypt with key {stored.id}; {advice}")
 
 

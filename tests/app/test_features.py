@@ -101,7 +101,7 @@ ADDED = {
     "service accounts": "handlers",
     "clusters": "handlers, find_mounts, mounts, admission, controllers, tasks, metrics",
     "local cluster": "leader_tasks",
-    "agents": "handlers, tasks",
+    "agents": "handlers, public_endpoints, tasks",
     "instances": "admission, controllers",
     "apps": "admission, controllers",
     "templates": "admission, controllers",
@@ -171,11 +171,15 @@ async def test_the_list_of_public_endpoints_is_complete(tmp_path: Path) -> None:
     login_endpoints = {("post", "/auth/password/login"), ("post", "/auth/key/login"), ("get", "/auth/methods")}
     login_endpoints |= {("post", f"/auth/{name}") for name in ("device", "revoke")}
     oidc_endpoints = {("get", "/.well-known/openid-configuration"), ("get", "/openid/v1/jwks")}
+    agent_endpoints = {
+        *(("get", f"/agents/{name}") for name in ("authority", "challenge", "session")),
+        *(("post", f"/agents/{name}") for name in ("join", "key")),
+    }
     sign_on_endpoints = {("get", f"/auth/*/{name}") for name in ("login", "callback", "frontchannel-logout")}
     sign_on_endpoints.add(("post", "/auth/*/backchannel-logout"))
     async with open_services(Settings(data=tmp_path)) as server:
         public = server.features.public_endpoints.keys()
-    assert public == login_endpoints | oidc_endpoints | sign_on_endpoints
+    assert public == login_endpoints | oidc_endpoints | agent_endpoints | sign_on_endpoints
 
 
 async def reply(call: Call) -> Reply:

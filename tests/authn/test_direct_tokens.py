@@ -112,9 +112,7 @@ def test_clocks_may_differ_by_up_to_a_minute() -> None:
     assert verify_token(VALID_TOKEN, seconds=-60).user == verify_token(VALID_TOKEN, seconds=3659).user == "ada"
     for seconds in (-61, 3660):
         with pytest.raises(InvalidToken):
-            verify_token(VALID_TOKEN, seconds=seconds, skew=86_400)
-    with pytest.raises(InvalidToken, match="has expired"):
-        verify_token(VALID_TOKEN, seconds=3600, skew=0)
+            verify_token(VALID_TOKEN, seconds=seconds)
 
 
 def jwks_with(**changes: Any) -> Object:

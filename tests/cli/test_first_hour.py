@@ -158,6 +158,10 @@ def test_objects_of_projects_need_a_project(cli: CliFixture) -> None:
     assert "spaceinstances are in namespaces; add --project P" in cli.run("get", "space", "dev").err
     assert cli.run("get", "spaces,workspaces,vclusters,keys").code == 0
     assert "choose one" in cli.run("get", "spaceinstances", "-n", "x", "--project", "y").err
+    for command in (("get", "spaces"), ("get", "space", "dev"), ("delete", "space", "dev", "--yes")):
+        missing = cli.run(*command, "-n", "nope")
+        expected = "there is no namespace 'nope'; for the objects of a project, use --project PROJECT"
+        assert (missing.code, expected in missing.err) == (1, True), missing.err
 
 
 def test_errors_name_projects_and_flags(cli: CliFixture, server: Server) -> None:
@@ -230,6 +234,8 @@ def test_a_colleague_joins_a_project_and_leaves_it(cli: CliFixture) -> None:
     assert "no longer a member" in cli.run("project", "remove-member", "joined", "user:colleague").err
     again = cli.run("project", "remove-member", "joined", "User:colleague")
     assert (again.code, "fairlead project members joined" in again.err) == (1, True)
+    unknown = cli.run("project", "add-member", "joined", "User:colleague:owner")
+    assert "the roles of each project are admin, user, viewer" in unknown.err
     mistyped = cli.run("project", "add-member", "joined", "colleague")
     assert (mistyped.code, "User:NAME[:ROLE]" in mistyped.err) == (2, True)
 

@@ -188,6 +188,7 @@ def test_a_warning_names_the_flag_of_a_typo(cli: CliFixture, arguments: tuple[st
 def test_a_new_key_is_printed_with_how_to_use_it(cli: CliFixture, server: Server) -> None:
     result = cli.run("key", "create", "--ttl", "1h")
     assert f"to use it: `fairlead login {server.url} --ca-file CA.CRT --key-stdin`, or set FAIRLEAD_KEY" in result.err
+    assert "`fairlead admin ca`, on its machine, prints that" in result.err
     assert result.out.count("\n") == 1
 
 

@@ -82,7 +82,11 @@ def test_a_virtual_cluster_is_created_in_the_only_cluster_from_the_default_templ
     ("clusters", "message"),
     [
         ({"b": CONNECTED, "a": {"networkPeer": True}}, "several clusters; choose one with --cluster: a, b"),
-        ({}, "no cluster to run it in: an administrator connects one with `fairlead cluster add`"),
+        (
+            {},
+            "no cluster to run it in: an administrator connects one with `fairlead cluster add`, and lets the members "
+            "use it with `fairlead project allow-cluster demo CLUSTER`",
+        ),
         ({"planned": {}}, "of its 1 clusters, none is connected and accepts instances"),
     ],
 )

@@ -125,7 +125,7 @@ def test_an_unknown_context_is_rejected_with_the_available_ones(tmp_path: Path) 
 
 
 def test_missing_or_invalid_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(FileProblem, match="none: no such file; specify a kubeconfig with --kubeconfig"):
+    with pytest.raises(FileProblem, match="none: no such file; name an existing one with --kubeconfig"):
         export_context([tmp_path / "none"], None)
     with pytest.raises(
         FileProblem, match=r"ca\.pem: no such file; the kubeconfig refers to it as certificate-authority"

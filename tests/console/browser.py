@@ -41,7 +41,7 @@ NAVIGATION_ERRORS = ("Cannot find context", "context was destroyed", "Could not 
 """The document of a request to the browser is not there any more."""
 WAIT_SECONDS = 30.0
 POLL_SECONDS = 0.03
-SETTLING_SECONDS = 5.0
+SETTLING_SECONDS = 20.0
 """How long a page may take until an element that is there can be clicked on."""
 DEFAULT_SIZE = (1280, 800)
 REPLACE_RICH_TEXT = """function (text) {
@@ -363,8 +363,9 @@ class Page:
         return int(self.send("Runtime.getHeapUsage")["usedSize"])
 
     def screenshot(self, file: Path | str, full: bool = False) -> None:
-        """Saves a PNG of what is visible, or of the whole page."""
-        picture = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=full)["data"]
+        """Saves a PNG or WebP, as the file ends, of what is visible, or of the whole page."""
+        kind = {"format": "webp", "quality": 70} if Path(file).suffix == ".webp" else {"format": "png"}
+        picture = self.send("Page.captureScreenshot", captureBeyondViewport=full, **kind)["data"]
         Path(file).write_bytes(base64.b64decode(picture))
 
     # --- what happened

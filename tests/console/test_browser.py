@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.console import browser
 from tests.console.browser import JavaScriptError, Page, role
 from tests.console.devtools import STILL_NETWORK
 
@@ -68,7 +69,8 @@ def test_keys_arrive_with_their_modifiers(form: Page) -> None:
     assert form.focused() == "combobox Kind"
 
 
-def test_a_covered_element_cannot_be_clicked(form: Page) -> None:
+def test_a_covered_element_cannot_be_clicked(form: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browser, "SETTLING_SECONDS", 0.5)
     form.eval(
         """Object.assign(document.body.appendChild(document.createElement("div")).style,
            { position: "fixed", inset: 0 }) && 0"""

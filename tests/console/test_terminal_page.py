@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from fairlead.core.crypto.certificates import Certificates
-from tests.console.browser import Browser, Page
+from tests.console.browser import Browser, Page, role
 from tests.console.servers import LOGIN_COOKIE, ConsoleServer, running_console
 from tests.live.runner_process import PROCESS_ENGINE, running_runner
 from tests.live.test_workspace_exec import start_workspace
@@ -135,6 +135,33 @@ def test_a_selection_survives_output_and_is_copied_without_blanks(page: Page) ->
     assert page.eval("getComputedStyle(document.querySelector('.terminal-line .bold')).color") != page.eval(
         "getComputedStyle(terminal.view).color"
     )
+
+
+def test_a_search_finds_what_has_scrolled_away_and_marks_it(page: Page) -> None:
+    page.eval("terminal.write('Needle one\\r\\n' + 'hay\\r\\n'.repeat(500) + 'a needle more'); terminal.focus()")
+    wait_for_line(page, "a needle more")
+    page.press("Control+Shift+F")
+    page.type("needle")
+    page.wait_for_text("2 of 2", ".terminal-search")
+    page.press("Enter")
+    page.wait_for_text("1 of 2", ".terminal-search")
+    wait_for_line(page, "Needle one")
+    mark = "(({ left, top }) => [left, top])(terminal.found.getBoundingClientRect()).map(Math.round).join()"
+    line = "(({ left, top }) => [left, top])(terminal.lines.firstChild.getBoundingClientRect()).map(Math.round).join()"
+    page.wait_until(lambda: page.eval(mark) == page.eval(line), "the mark is at the match")
+    page.press("Escape")
+    assert page.eval("document.activeElement === terminal.input && terminal.search.node.hidden")
+
+
+def test_full_screen_fills_the_window_and_the_program_keeps_its_keys(page: Page) -> None:
+    page.eval("window.sent = []; terminal.onInput = (text) => sent.push(text)")
+    rows = page.eval("terminal.screen.rows")
+    page.click(role("button", "Full screen"))
+    page.wait_until(lambda: page.eval("terminal.node.getBoundingClientRect().height === innerHeight"), "it is full")
+    page.press("Escape")
+    assert page.eval("sent") == ["\x1b"]
+    page.click(role("button", "Full screen"))
+    page.wait_until(lambda: page.eval("terminal.screen.rows") == rows, "it is as before")
 
 
 def test_typing_after_a_selection_reaches_the_program(page: Page) -> None:

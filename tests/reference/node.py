@@ -91,6 +91,8 @@ def _join_networks(pid: int, plane: ControlPlane) -> None:
     _run("ip", "link", "add", LINK, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
     _run("ip", "addr", "add", f"{network.host}/30", "dev", LINK)
     _run("ip", "link", "set", LINK, "up")
+    for behind in (network.pods, network.services):  # else the API server's responses do not find the pods
+        _run("ip", "route", "replace", behind, "via", network.node)
     # The node and its pods reach the API server, which listens on loopback only.
     Path(f"/proc/sys/net/ipv4/conf/{LINK}/route_localnet").write_text("1")
     target = f"ip daddr {network.host} tcp dport {plane.port} dnat to 127.0.0.1:{plane.port}"

@@ -125,6 +125,28 @@ def test_secret_values_are_kept_apart_from_others() -> None:
         build_spec(build_workspace(template), record, SOURCE, Credentials({"password": ""}, {"OTHER": ""}))
 
 
+def test_a_prebuild_has_no_secrets_but_those_of_the_clone_and_nothing_of_its_owner() -> None:
+    credentials = Credentials(
+        environment={"TOKEN": "t"},
+        git={"FAIRLEAD_GIT_TOKEN": "g"},
+        commit_name="Ada",
+        commit_email="ada@example.com",
+        dotfiles="https://example.com/dot.git",
+    )
+    reference = {"valueFrom": {"projectSecretRef": {"name": "s", "key": "k"}}}
+    workspace = build_workspace({"provider": {"name": "x"}, "workspaceEnv": {"TOKEN": reference}})
+    ordinary = build_spec(workspace, build_record(), SOURCE, credentials)
+    workspace["metadata"]["annotations"] = {"service.sh/prebuild": "true"}
+    spec = build_spec(workspace, build_record(), SOURCE, credentials)
+    assert (dict(ordinary.secrets), ordinary.commit_name, ordinary.is_prebuild) == (
+        {"TOKEN": "t", "FAIRLEAD_GIT_TOKEN": "g"},
+        "Ada",
+        False,
+    )
+    assert (dict(spec.secrets), spec.is_prebuild) == ({"FAIRLEAD_GIT_TOKEN": "g"}, True)
+    assert (spec.commit_name, spec.commit_email, spec.dotfiles, dict(spec.environment)) == ("", "", "", {})
+
+
 def test_the_hash_covers_what_needs_a_new_container() -> None:
     def hash_of(**template: Any) -> str:
         return hash_template(build_workspace({"provider": {"name": "x"}, **template}))

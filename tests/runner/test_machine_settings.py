@@ -1,5 +1,6 @@
 """The configuration file of a runner: what it means, and that nothing in it is misread."""
 
+import tomllib
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from fairlead.runner.doctor import examine
 from fairlead.runner.engines.contract import Limits
 from fairlead.runner.engines.devcontainer import settings as engine_settings
 from fairlead.runner.engines.devcontainer.isolation.ranges import claim_existing
+from fairlead.runner.engines.devcontainer.isolation.workspace_holder import describe_mirrors
 from fairlead.runner.engines.devcontainer.settings import REFUSED_NETWORKS, DiskLimits, Settings
 from fairlead.runner.machine_settings import DEFAULT_MACHINE, MachineSettings, read_machine_settings
 from fairlead.runner.registry import load_engines
@@ -106,6 +108,29 @@ def test_what_is_not_understood_is_an_error(tmp_path: Path, text: str, message: 
     with pytest.raises(FileProblem) as raised:
         read(tmp_path, text)
     assert message in str(raised.value) and str(raised.value).startswith(str(tmp_path / "runner.yaml"))
+
+
+def test_registries_have_mirrors(tmp_path: Path) -> None:
+    text = "registry_mirrors: {quay.io: mirror.example.com/quay, docker.io: 'http://10.0.0.5:5000'}"
+    mirrors = read(tmp_path, text).registry_mirrors
+    assert mirrors == (("docker.io", "http://10.0.0.5:5000"), ("quay.io", "mirror.example.com/quay"))
+    described = describe_mirrors(Settings(tmp_path, "runner", registry_mirrors=mirrors))
+    found = tomllib.loads(described)["registry"]
+    assert [each["location"] for each in found] == ["docker.io", "quay.io"]
+    assert [each["mirror"] for each in found] == [
+        [{"location": "10.0.0.5:5000", "insecure": True}],
+        [{"location": "mirror.example.com/quay", "insecure": False}],
+    ]
+    for wrong in (
+        "[x]",
+        "{docker.io: 'https://x'}",
+        "{docker.io: ''}",
+        "{'a\"b': x}",
+        "{docker.io: 'x\"\\ny'}",
+        "{1: x}",
+    ):
+        with pytest.raises(FileProblem, match="registry_mirrors must have"):
+            read(tmp_path, f"registry_mirrors: {wrong}")
 
 
 def test_all_errors_are_reported_together(tmp_path: Path) -> None:

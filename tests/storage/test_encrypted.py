@@ -214,7 +214,7 @@ async def test_the_published_key_must_be_known_to_every_server(inner: Store, tmp
     first = await load_keyring(inner, EncryptionKeyFile(tmp_path))
     await publish_active_key(inner, first)
     (tmp_path / "other").mkdir()
-    with pytest.raises(FileProblem, match=rf"key {first.active_key_id}; copy that file"):
+    with pytest.raises(FileProblem, match=rf"key {first.active_key_id}; copy that file and pepper.key from a"):
         await load_keyring(inner, EncryptionKeyFile(tmp_path / "other"))
     assert not (tmp_path / "other" / "encryption.keys").exists()
     with pytest.raises(FileProblem, match=rf"key {first.active_key_id}, which is missing here"):

@@ -79,9 +79,10 @@ def command(options: KeyCreateOptions) -> None:
             # The login has the text of the CA certificate, not its file.
             ca_flag = " --ca-file CA.CRT" if session.login.authority else ""
             ca_variable = f", and {CA_FILE_ENV} to the file of its CA certificate" if session.login.authority else ""
+            ca_source = "; `fairlead admin ca`, on its machine, prints that" if session.login.authority else ""
             print_note(
                 f"to use it: `fairlead login {session.client.url}{ca_flag} --key-stdin`, or set {KEY_ENV} to it, "
-                f"{URL_ENV} to {session.client.url}{ca_variable}"
+                f"{URL_ENV} to {session.client.url}{ca_variable}{ca_source}"
             )
 
 

@@ -30,6 +30,8 @@ from fairlead.core.objects import Object, get_path, name_of
 ADMIN_GROUP = "service:admins"
 NEW_PASSWORD_LABEL = "new password"
 STDIN_HINT = "use --password-stdin"
+DOTFILES = "dotfiles"
+"""The setting of a profile with the URL of a repository."""
 
 
 def _table_row(user: Object, now: datetime) -> Sequence[str]:
@@ -197,3 +199,27 @@ def _read_current_password(from_stdin: bool) -> Object:
         prompts.read_line_from_stdin() if from_stdin else prompts.read_hidden(f"{label} (empty if none)", STDIN_HINT)
     )
     return {"currentPassword": current} if current else {}
+
+
+@group.command("dotfiles")
+def dotfiles(
+    url: Annotated[str | None, typer.Argument(help="URL of the repository.", show_default="show it")] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Forget it.")] = False,
+    context: ContextFlag = None,
+) -> None:
+    """Show or set the repository with your dotfiles, which each new container of your workspaces gets."""
+    with open_session(context) as session:
+        kind, me = identity(session.client.whoami())
+        if kind != "user":
+            raise UsageError(f"you are the {kind} {me}, which has no dotfiles; log in as a user")
+        if url and remove:
+            raise UsageError("--remove forgets the repository; leave out the URL")
+        settings = dict(session.client.get(USERS, me, "profile").get("custom") or {})
+        if not url and not remove:
+            print(settings.get(DOTFILES) or "none")
+            return
+        settings.pop(DOTFILES, None)
+        if url:
+            settings[DOTFILES] = url
+        session.client.invoke_action(USERS, me, "profile", {"custom": settings})
+        print_note("new containers of your workspaces get them" if url else "new containers get those of the template")

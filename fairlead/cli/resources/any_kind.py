@@ -17,6 +17,7 @@ from fairlead.cli.ui.completion import complete_targets
 from fairlead.cli.ui.describe import text_of
 from fairlead.cli.ui.flags import NamespaceFlag, ProjectNamespaceFlag, flag
 from fairlead.cli.ui.session import Session, UsageError, project_namespace, read_input
+from fairlead.client import ApiStatusError, ClientError
 from fairlead.client.discovery import ApiResource, list_resources, select_resource
 from fairlead.core import json
 from fairlead.core.body_errors import Malformed
@@ -34,6 +35,8 @@ NOUNS = {
     "workspacetemplate": "devpodworkspacetemplates",
 }
 """The nouns of other commands, with the resources that they stand for."""
+
+NAMESPACES = ApiResource(group="", version="v1", plural="namespaces")
 
 TargetsArgument = Annotated[
     list[str] | None,
@@ -55,7 +58,23 @@ class NamespaceOptions:
         """The namespace of the flags; empty without them."""
         if self.project and self.namespace:
             raise UsageError("--namespace and --project are mutually exclusive; choose one")
+        if self.namespace:
+            _require_namespace(session, self.namespace)
         return project_namespace(session, self.project) if self.project else self.namespace or ""
+
+
+def _require_namespace(session: Session, namespace: str) -> None:
+    """Raises ClientError if the namespace does not exist: that of a project has another name than the project. Does
+    nothing if the user may not know."""
+    try:
+        session.client.send("GET", NAMESPACES.path(namespace))
+    except ApiStatusError as problem:
+        if problem.code == 403:
+            return
+        if problem.code != 404:
+            raise
+        advice = "for the objects of a project, use --project PROJECT"
+        raise ClientError(f"there is no namespace {namespace!r}; {advice}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,8 +138,11 @@ def choose_cluster(session: Session, project: str) -> str:
     if names:
         raise UsageError(f"the project {project} has several clusters; choose one with --cluster: {', '.join(names)}")
     unusable = f" of its {len(listed)} clusters, none is connected and accepts instances;" if listed else ""
-    advice = "connects one with `fairlead cluster add` and adds it to spec.allowedClusters of the project"
-    raise UsageError(f"the project {project} has no cluster to run it in:{unusable} an administrator {advice}")
+    advice = "connects one with `fairlead cluster add`, and lets the members use it with"
+    command = f"`fairlead project allow-cluster {project} CLUSTER`"
+    raise UsageError(
+        f"the project {project} has no cluster to run it in:{unusable} an administrator {advice} {command}"
+    )
 
 
 def _accepts_instances(cluster: Object) -> bool:

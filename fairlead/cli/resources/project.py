@@ -254,6 +254,29 @@ def remove_member(name: NameArgument, member: MemberArgument, context: ContextFl
         print_note(f"{removed['name']} is no longer a member of the project {name}")
 
 
+@group.command("allow-cluster")
+def allow_cluster(
+    name: NameArgument,
+    cluster: Annotated[
+        str,
+        typer.Argument(
+            help="Connected cluster, or * for all.", metavar="CLUSTER", autocompletion=complete_names("clusters")
+        ),
+    ],
+    context: ContextFlag = None,
+) -> None:
+    """Let all members of a project use a connected cluster, for spaces, virtual clusters and apps."""
+    with open_session(context) as session, name_flags(session.client):
+
+        def add_cluster(allowed: list[Object]) -> list[Object]:
+            is_allowed = any(each.get("name") in (cluster, "*") for each in allowed)
+            return allowed if is_allowed else [*allowed, {"name": cluster}]
+
+        changed = update_list(session.client, PROJECTS.plural, name, "allowedClusters", add_cluster)
+        clusters = "all clusters" if cluster == "*" else f"the cluster {cluster}"
+        print_note(f"the members of the project {name} {'can now' if changed else 'already can'} use {clusters}")
+
+
 def _is_same_member(one: Object, other: Object) -> bool:
     return (one.get("kind"), one.get("name")) == (other["kind"], other["name"])
 

@@ -48,6 +48,7 @@ from fairlead.cli.workspaces.advice import describe_missing_runner, has_runner
 from fairlead.cli.workspaces.commands import (
     UP_TIMEOUT_SECONDS,
     UpTimeoutFlag,
+    describe_prebuild,
     describe_running,
     logs,
     open_editor,
@@ -57,10 +58,17 @@ from fairlead.cli.workspaces.commands import (
 )
 from fairlead.cli.workspaces.explanation import explain_workspace
 from fairlead.cli.workspaces.running import begin_wait, follow_new_workspace
-from fairlead.cli.workspaces.sources import UP_ANNOTATION, Revision, encode_source
+from fairlead.cli.workspaces.sources import Revision, encode_source
 from fairlead.cli.workspaces.targets import PLURAL, open_target
 from fairlead.core.objects import Object, get_path, name_of
-from fairlead.core.workspaces import SOURCE_ANNOTATION, current_reason, workspace_status
+from fairlead.core.workspaces import (
+    PREBUILD_ANNOTATION,
+    PREBUILD_SCHEDULE_ANNOTATION,
+    SOURCE_ANNOTATION,
+    UP_ANNOTATION,
+    current_reason,
+    workspace_status,
+)
 
 
 def _table_row(workspace: Object, now: datetime) -> Sequence[str]:
@@ -149,6 +157,15 @@ class WorkspaceCreateOptions:
         flag("--runner", help="Runner to run it on.", metavar="R", default="chosen by the server", complete="runners"),
     ] = None
     display_name: DisplayNameFlag = None
+    prebuild: Annotated[
+        bool,
+        typer.Option(
+            "--prebuild", help="Only build the image, at each `up`: workspaces of the repository then start without."
+        ),
+    ] = False
+    schedule: Annotated[
+        str, flag("--schedule", help="When to repeat --prebuild, as five fields of cron in UTC.", metavar="CRON")
+    ] = ""
     no_up: Annotated[bool, typer.Option("--no-up", help="Only create it; `up` brings it up later.")] = False
     wait: Annotated[
         bool | None,
@@ -187,7 +204,8 @@ def create(options: WorkspaceCreateOptions) -> None:
             print_created(created, options.output, message)
             return
         follow_new_workspace(target, began)
-        print_created(target.get(), options.output, describe_running(target, began.elapsed))
+        done = describe_prebuild(target) if options.prebuild else describe_running(target, began.elapsed)
+        print_created(target.get(), options.output, done)
 
 
 def build_workspace(session: Session, options: WorkspaceCreateOptions) -> NewObject:
@@ -196,6 +214,7 @@ def build_workspace(session: Session, options: WorkspaceCreateOptions) -> NewObj
         annotations[SOURCE_ANNOTATION] = encode_source(options.source, options.revision.revision())
     elif flags := options.revision.revision().flags():
         raise UsageError(f"{flags[0]} is for a repository; name one as SOURCE")
+    annotations |= _describe_prebuild_annotations(options)
     if options.comes_up:
         annotations[UP_ANNOTATION] = datetime.now(UTC).isoformat(timespec="milliseconds")
     template = None
@@ -215,6 +234,13 @@ def build_workspace(session: Session, options: WorkspaceCreateOptions) -> NewObj
     if annotations:
         new.body["metadata"]["annotations"] = annotations
     return new
+
+
+def _describe_prebuild_annotations(options: WorkspaceCreateOptions) -> dict[str, str]:
+    if options.schedule and not options.prebuild:
+        raise UsageError("--schedule is for --prebuild; add it")
+    named = {PREBUILD_ANNOTATION: "true" if options.prebuild else "", PREBUILD_SCHEDULE_ANNOTATION: options.schedule}
+    return {name: value for name, value in named.items() if value}
 
 
 def find_missing_runner(session: Session, workspace: Object) -> str:

@@ -9,6 +9,7 @@ from fairlead.cli.ui.field_flags import replace_fields
 from fairlead.cli.workspaces.targets import Task, WorkspaceTarget
 from fairlead.client import ApiStatusError, Client
 from fairlead.core.objects import Object, get_path
+from fairlead.core.workspaces import RUNNER_FAILED, RUNNER_NOT_STARTED, RUNNER_SILENT
 
 AGAIN = "then run `fairlead workspace up {flags}`"
 RECREATE = "then run `fairlead workspace up {flags} --recreate`"
@@ -62,7 +63,14 @@ def find_obstacle(client: Client, workspace: Object) -> str:
     runner = get_path(workspace, "spec.runnerRef.runner")
     if not runner:
         return "" if has_runner(client) else describe_missing_runner()
-    return describe_runner_problem(client, str(runner))
+    return describe_runner_problem(client, str(runner)) or _describe_wait(workspace)
+
+
+def _describe_wait(workspace: Object) -> str:
+    """What its status says of its runner: members of projects may not get runners."""
+    ready = find_condition(workspace, "Ready")
+    is_obstacle = ready.get("reason") in (RUNNER_NOT_STARTED, RUNNER_FAILED, RUNNER_SILENT)
+    return replace_fields(str(ready.get("message") or ready.get("reason"))) if is_obstacle else ""
 
 
 def describe_missing_runner() -> str:

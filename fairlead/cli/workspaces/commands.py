@@ -30,7 +30,7 @@ from fairlead.cli.workspaces.targets import (
 )
 from fairlead.client import ClientError
 from fairlead.core.objects import get_path
-from fairlead.core.workspaces import KEEP_CONTAINER
+from fairlead.core.workspaces import KEEP_CONTAINER, is_prebuild
 
 
 class Editor(StrEnum):
@@ -139,7 +139,8 @@ def _bring_up(options: StartOptions, flags: dict[str, bool], question: str = "")
             print_note(f"{target.name} is coming up; `fairlead workspace logs {target.flags} -f` follows it")
             return
         run_task(target, UP, flags, wait)
-        print_note(describe_running(target, wait.elapsed))
+        done = describe_prebuild(target) if is_prebuild(target.get()) else describe_running(target, wait.elapsed)
+        print_note(done)
 
 
 def describe_running(target: WorkspaceTarget, seconds: float) -> str:
@@ -147,6 +148,10 @@ def describe_running(target: WorkspaceTarget, seconds: float) -> str:
         f"the workspace {target.name} is running, after {seconds:.1f}s; `fairlead workspace ssh {target.flags}` opens "
         f"a shell in it, `fairlead workspace open {target.flags}` an editor"
     )
+
+
+def describe_prebuild(target: WorkspaceTarget) -> str:
+    return f"the prebuild {target.name} has ended; `fairlead workspace logs {target.flags}` says what is kept"
 
 
 @options_from(StopOptions)

@@ -10,9 +10,6 @@ from urllib.parse import urlsplit
 
 from fairlead.cli.ui.session import UsageError
 
-UP_ANNOTATION = "service.sh/workspace-up"
-"""A new value requests an `up`, also from a runner that is not connected yet."""
-
 FORMS = "a URL of a git repository, the path of one on this machine, or image:NAME"
 _HOST_AND_PATH = re.compile(r"[\w-]+(?:\.[\w-]+)+(?::\d+)?/\S+")
 _SSH_SHORT_FORM = re.compile(r"[\w.-]+@[\w.-]+:\S+")

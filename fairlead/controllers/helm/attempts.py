@@ -21,7 +21,6 @@ from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object
 
 RUNNING, SUCCEEDED, FAILED, INTERRUPTED = "Running", "Succeeded", "Failed", "Interrupted"
-OUTCOMES = (RUNNING, SUCCEEDED, FAILED, INTERRUPTED)
 RELEASE_MISSING, RELEASE_CHANGED = "ReleaseMissing", "ReleaseChanged"
 RELEASE_FAILED, RELEASE_PENDING = "ReleaseFailed", "ReleasePending"
 _PROCESSES = Path("/proc")

@@ -79,11 +79,6 @@ async def read_revisions(api: KubeApi, release: Release) -> Sequence[ReleaseReco
     return await compute(_measure(secrets[:MAX_READ_REVISIONS]), _parse_records, secrets)
 
 
-async def read_newest(api: KubeApi, release: Release) -> ReleaseRecord | None:
-    """The newest revision; None if there is none. Raises as `read_revisions`."""
-    return next(iter(await read_revisions(api, release)), None)
-
-
 def _revision_of(secret: Object) -> int:
     text = get_path(secret, "metadata.labels.version")
     return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10 else 0

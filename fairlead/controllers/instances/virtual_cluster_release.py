@@ -31,6 +31,7 @@ from fairlead.core.errors import AlreadyExists
 from fairlead.core.objects import Object, get_path
 from fairlead.domain.typed_objects import VirtualClusterInstance
 from fairlead.kinds.core.server_objects import is_generated_kubeconfig
+from fairlead.kinds.instances.fields import READY
 from fairlead.kinds.instances.templates import CONFINED
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, condition
@@ -121,7 +122,7 @@ class VirtualClusterReleases:
         run: ReconcileAttempt[VirtualClusterInstance],
         release: Release,
     ) -> None:
-        """Runs helm if the cluster has not the wanted release."""
+        """Runs helm if the cluster has not the wanted release. One that is not ready may have been uninstalled."""
         instance = run.instance
 
         async def begin(attempt: Attempt) -> None:
@@ -148,7 +149,7 @@ class VirtualClusterReleases:
             report=report,
         )
         try:
-            if await self._deployments.ensure(wanted) is not None:
+            if await self._deployments.ensure(wanted, checks_always=not instance.is_true(READY)) is not None:
                 run.fields["deployHash"] = release.hash
         finally:
             if wanted.attempt is not None:

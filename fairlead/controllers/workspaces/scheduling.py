@@ -23,6 +23,7 @@ from fairlead.controllers.workspaces.readiness import (
 )
 from fairlead.controllers.workspaces.suitability import Demand, find_lack, is_too_small, read_demand
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.workspaces import RUNNER_FAILED, RUNNER_NOT_STARTED
 from fairlead.kinds.clusters.runner import is_unusable, silence_message
 from fairlead.registry.conditions import (
     FALSE,
@@ -40,7 +41,8 @@ RUNNER_NOT_FOUND, WAITING_FOR_RUNNER = "RunnerNotFound", "WaitingForRunner"
 NO_RUNNER_FOR_PROVIDER = "NoRunnerForProvider"
 SERVER_REASONS = frozenset(
     {
-        *(RUNNER_NOT_FOUND, WAITING_FOR_RUNNER, TEMPLATE_NOT_RESOLVED, "NoRunner", "NoRunnerAllowed", "NoRunnerUsable"),
+        *(RUNNER_NOT_FOUND, WAITING_FOR_RUNNER, RUNNER_NOT_STARTED, RUNNER_FAILED, TEMPLATE_NOT_RESOLVED),
+        *("NoRunner", "NoRunnerAllowed", "NoRunnerUsable"),
         *("RunnerNotAllowed", "RunnerUnusable", "TargetNotSupported", NO_PROJECT, "NoRunnerResponding"),
         NO_RUNNER_FOR_PROVIDER,
     }
@@ -55,13 +57,13 @@ MAX_NAMED = 10
 @dataclass(frozen=True, slots=True)
 class Placement:
     """A scheduling decision: a runner with its endpoint, or none. `scheduled` is the Scheduled condition. `silence`
-    says since when the runner does not respond; it is empty if it does. `is_unreported`: it was never started."""
+    says since when the runner does not respond; it is empty if it does. `runner_phase` is that of the runner."""
 
     scheduled: Object
     runner: str = ""
     endpoint: str = ""
     silence: str = ""
-    is_unreported: bool = False
+    runner_phase: str = ""
 
 
 def schedule(
@@ -179,7 +181,7 @@ def _build_placement(name: str, runner: Object) -> Placement:
         runner=name,
         endpoint=get_path(runner, "spec.endpoint") or "",
         silence=silence_message(runner),
-        is_unreported=not get_path(runner, "status.phase"),
+        runner_phase=get_path(runner, "status.phase") or "",
     )
 
 
@@ -215,11 +217,18 @@ def _phase_fields(workspace: Object, placement: Placement) -> Object:
     template = find_condition(status, "TemplateResolved") or {}
     if template.get("status") == FALSE:
         return _status_fields("Pending", {"reason": TEMPLATE_NOT_RESOLVED, "message": template.get("message") or ""})
-    name = placement.runner
-    waiting = f'runner "{name}" has not reported on it yet'
-    if placement.is_unreported:
-        waiting = f'runner "{name}" was never started; start it on its machine with `fairlead runner start {name}`'
-    return _status_fields("Pending", {"reason": WAITING_FOR_RUNNER, "message": waiting})
+    return _status_fields("Pending", _describe_wait(placement.runner, placement.runner_phase))
+
+
+def _describe_wait(runner: str, phase: str) -> Object:
+    """Why a runner has not reported on a workspace, also for its owner, who may not be allowed to get the runner."""
+    if not phase:
+        message = f'runner "{runner}" was never started; start it on its machine with `fairlead runner start {runner}`'
+        return {"reason": RUNNER_NOT_STARTED, "message": message}
+    if phase == "Failed":
+        advice = f"`fairlead runner doctor {runner}` on its machine shows why"
+        return {"reason": RUNNER_FAILED, "message": f'runner "{runner}" has failed; {advice}'}
+    return {"reason": WAITING_FOR_RUNNER, "message": f'runner "{runner}" has not reported on it yet'}
 
 
 def _is_set_by_runner(status: Object) -> bool:

@@ -78,7 +78,10 @@ PROFILE = Kind(
         "username": string("Name for signing in. Read-only."),
         "email": string("Email address of the user."),
         "icon": _ICON,
-        "custom": open_object("Settings that the console stores for the user."),
+        "custom": open_object(
+            "Settings that clients store for the user. The server reads `dotfiles`: the URL of a repository, which is "
+            "installed in the workspaces of the user."
+        ),
         "password": string("A new password.", format="password"),
         "currentPassword": string("The current password. Required to change one's own password.", format="password"),
     },

@@ -210,15 +210,26 @@ CREDENTIALS = replace(
                 name=string("Name of the owner."),
                 email=string("Email address of the owner."),
             ),
+            "dotfiles": string("URL of the owner's repository with dotfiles."),
             "gitPathHosts": array(
                 string(),
                 "Hosts of which some credentials are only for repositories below a path.",
                 max_items=limits.SERVER_WRITTEN_ITEMS,
             ),
+            "registryCredentials": array(
+                obj(
+                    "Credentials for a registry of images.",
+                    registry=string("The registry, with the path below which images are meant."),
+                    username=string("User name."),
+                    password=string("Password or token.", format="password", max_length=limits.DATA),
+                ),
+                "Credentials for registries, with which the runner pulls images.",
+                max_items=limits.SERVER_WRITTEN_ITEMS,
+            ),
             "errors": _ERRORS,
         },
     ),
-    sensitive=("providerOptions", "workspaceEnv", "gitCredentials"),
+    sensitive=("providerOptions", "workspaceEnv", "gitCredentials", "registryCredentials"),
     sensitivity=Sensitivity.CREDENTIAL,
 )
 

@@ -70,6 +70,15 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class RegistryCredentials:
+    """With which images of a registry are pulled, or those below a path of it."""
+
+    place: str
+    user: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class WorkspaceSpec:
     """What should run. Everything but `source` and `uid` may change between two calls of `up`."""
 
@@ -91,8 +100,12 @@ class WorkspaceSpec:
     commit_name: str = ""
     """Name and address of the owner, for commits. Empty: they are not known."""
     commit_email: str = ""
+    dotfiles: str = ""
+    """URL of the owner's repository with dotfiles. It takes precedence over the option of the template."""
     git_path_hosts: Sequence[str] = ()
     """Hosts for which git has to name the repository when it asks for credentials."""
+    registries: Sequence[RegistryCredentials] = field(default=(), repr=False)
+    """They are not to be stored, and not for the workspace."""
     limits: Limits = Limits()
     permissions: frozenset[str] = frozenset()
     """What the template allows beyond the default, for example `privileged` or `mounts`. The runner has checked that
@@ -112,6 +125,11 @@ class WorkspaceSpec:
     """Replace the container, and keep the work folder."""
     reset: bool = False
     """Replace the container and the work folder: fetch the source again."""
+    is_prebuild: bool = False
+    """Build the image for other workspaces of the repository, and leave nothing else behind. It has no secrets but
+    those of the clone."""
+    discards_home: bool = False
+    """What is kept of the home folder is of an earlier owner, and not for this one."""
     installation: str = ""
     """The ID of the server's installation. Everything that outlives the state folder of the engine, and could be found
     by the runner of another installation, is labelled with it."""

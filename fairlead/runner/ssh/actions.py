@@ -21,6 +21,7 @@ from fairlead.runner.ssh.groups import remove_unused_groups
 from fairlead.runner.ssh.host_keys import HostKeys
 from fairlead.runner.ssh.inside import Inside
 from fairlead.runner.ssh.stopping import RUNNING_STATES
+from fairlead.runner.web_ide import list_ports
 
 SFTP = "SFTP"
 NO_SFTP_SERVER = (
@@ -62,7 +63,8 @@ class SshActions:
         await send_json(stream, {"hostKeys": [self.endpoint.host_keys.get(workspace.uid).public], "user": user})
 
     async def _list_ports(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
-        ports = await self._require_engine(workspace).list_ports(workspace.uid)
+        listening = await self._require_engine(workspace).list_ports(workspace.uid)
+        ports = list_ports(workspace.workspace, listening)
         shown = [{"port": each.port, "address": each.address, "process": each.process[:256]} for each in ports]
         await send_json(stream, {"ports": shown[:1024]})
 

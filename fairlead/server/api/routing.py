@@ -238,7 +238,7 @@ def endpoint_name(path: str) -> str:
     return path.split("/")[2]
 
 
-API_PATHS = re.compile(r"/(apis?|openapi)(/|$)")
+API_PATHS = re.compile(r"(/kubernetes(/[^/]*)?)?/(apis?|openapi)(/|$)")
 """What clients request first, also with the URL of the server instead of that of its API."""
 
 
@@ -287,9 +287,13 @@ class Dispatcher:
 
     async def _serve_document(self, call: Call, document: Document | None) -> Reply:
         target = call.target
-        if document is None and not target.root and target.verb == "get" and API_PATHS.match(target.path):
+        is_lost = document is None and not target.root and target.verb == "get"
+        if is_lost and (match := API_PATHS.match(target.path)):
             # kubectl shows no message of an error that ends discovery, but warnings.
-            call.warnings.append(f"add {DEFAULT_PREFIX} to the URL of the server")
+            change = (
+                f"replace {quote_value(match[1])} by {DEFAULT_PREFIX} in" if match[1] else f"add {DEFAULT_PREFIX} to"
+            )
+            call.warnings.append(f"{change} the URL of the server")
             raise NotFound(f"there is no API at {quote_value(target.path)}; {call.warnings[-1]}")
         if document is None and target.path.startswith("/api/"):
             raise NotFound("the server could not find the requested resource")

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
 
 from fairlead.core.call import TlsPeer
-from fairlead.core.crypto.certificates import CertificateFiles, copy_to_memory, read_certificate_files
+from fairlead.core.crypto.certificates import CertificateFiles, copy_to_memory
 from fairlead.core.files import FileProblem, read_file
 from fairlead.server.http.certificate_watch import sign_files
 
@@ -32,11 +32,6 @@ class TrustFiles:
     @property
     def authority_certificates(self) -> frozenset[x509.Certificate]:
         return frozenset(x509.load_pem_x509_certificates(self.authorities))
-
-
-def read_trust_files(cert_file: Path, key_file: Path, ca_file: Path) -> TrustFiles:
-    """Reads all files. Raises FileProblem."""
-    return TrustFiles(read_certificate_files(cert_file, key_file), read_authorities(ca_file))
 
 
 class AuthoritySource(Protocol):

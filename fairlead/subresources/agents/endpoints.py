@@ -7,7 +7,8 @@
     POST /agents/key         {proof, publicKey}: offers a new key
 
 A proof names the cluster, the key and the instance, and signs them with a challenge of this server. A rejection does
-not say what is wrong with it. Before anything is read, a gate limits how many handshakes a second a process takes.
+not say what is wrong with it. Before anything is read, a gate limits how many handshakes a second a process takes from
+one network.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import Call, Handler, Reply, Upgrade, WebSocket
 from fairlead.core.clock import Clock
 from fairlead.core.crypto.agent_keys import (
@@ -37,6 +39,7 @@ from fairlead.core.objects import Object
 from fairlead.links.limits import FrameBudget
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 from fairlead.server.api.content import read_raw
+from fairlead.server.flow.attempts import client_network
 from fairlead.subresources.agents.hub import AgentHub
 from fairlead.subresources.agents.identities import PENDING, REJECTED, AgentIdentities
 from fairlead.subresources.workspaces.handlers import LinkTransport
@@ -45,6 +48,8 @@ MAX_BODY_BYTES = 8 * 1024
 MAX_PROOF_CHARS = 4 * 1024
 PUBLIC_KEY_BYTES = 32
 HANDSHAKES_PER_SECOND, HANDSHAKE_BURST = 200, 400
+"""From one network: many agents may be behind one address."""
+MAX_NETWORKS = 10_000
 RETRY_AFTER_SECONDS = 2
 
 Body = TypeVar("Body")
@@ -80,7 +85,7 @@ class AgentEndpoints:
         self._challenges = challenges
         self._clock = clock
         self._read_authority = read_authority
-        self._gate = FrameBudget(HANDSHAKES_PER_SECOND, HANDSHAKE_BURST)
+        self._gates: BoundedCache[str, FrameBudget] = BoundedCache(MAX_NETWORKS)
 
     def public_endpoints(self) -> Mapping[tuple[str, str], Handler]:
         return {
@@ -95,11 +100,11 @@ class AgentEndpoints:
         return _json_reply({"certificate": self._read_authority()})
 
     async def show_challenge(self, call: Call) -> Reply:
-        self._pass_gate()
+        self._pass_gate(call)
         return _json_reply({"challenge": self._challenges.issue(self._clock.now().timestamp())})
 
     async def join(self, call: Call) -> Reply:
-        self._pass_gate()
+        self._pass_gate(call)
         body = await _read_body(call, JoinBody)
         try:
             token = parse_token(body.token)
@@ -114,7 +119,7 @@ class AgentEndpoints:
         return _json_reply({"cluster": token.cluster})
 
     async def open_session(self, call: Call) -> Reply:
-        self._pass_gate()
+        self._pass_gate(call)
         if not call.is_websocket:
             raise BadRequest("Upgrade request required: a session is a WebSocket")
         try:
@@ -136,7 +141,7 @@ class AgentEndpoints:
         return Reply(101, upgrade=Upgrade("", run))
 
     async def offer_key(self, call: Call) -> Reply:
-        self._pass_gate()
+        self._pass_gate(call)
         body = await _read_body(call, OfferBody)
         _check_public_key(body.public_key)
         self._check_proof(body.proof, OFFER, body.public_key)
@@ -156,8 +161,13 @@ class AgentEndpoints:
         if not self._challenges.is_valid(challenge, self._clock.now().timestamp()):
             raise Unauthorized("the challenge has expired; get another one")
 
-    def _pass_gate(self) -> None:
-        if not self._gate.spend(self._clock.monotonic()):
+    def _pass_gate(self, call: Call) -> None:
+        """Strangers may knock as often as they like: that must keep out no agents of other networks."""
+        network = client_network(call.source)
+        gate = self._gates.get(network)
+        if gate is None:
+            gate = self._gates[network] = FrameBudget(HANDSHAKES_PER_SECOND, HANDSHAKE_BURST)
+        if not gate.spend(self._clock.monotonic()):
             raise TooManyRequests(
                 "too many agents connect at once; try again", Details(retry_after=RETRY_AFTER_SECONDS)
             )

@@ -24,6 +24,7 @@ from fairlead.core.objects import Object, deep_copy, get_path, metadata
 from fairlead.core.user import User
 from fairlead.domain.password_parameters import redact_instance
 from fairlead.domain.secret_references import PROJECT_SECRETS, SHARED_SECRETS, SecretReference
+from fairlead.domain.user_settings import find_dotfiles
 from fairlead.domain.workspace_trust import find_trust_problems
 from fairlead.kinds import TEMPLATE_INSTANCES
 from fairlead.kinds.instances.templates import TRUSTED
@@ -38,8 +39,15 @@ from fairlead.subresources.workspaces.git_secrets import (
     REQUIRED_GIT_KEYS,
     GitSecrets,
     Repository,
-    find_identity,
+    describe_identity,
+    find_owner,
     parse_repository,
+)
+from fairlead.subresources.workspaces.registry_secrets import (
+    MAX_REGISTRIES,
+    PASSWORD_KEY,
+    USER_KEY,
+    list_registry_secrets,
 )
 
 VALUE_FIELDS = {"provider.options": "providerOptions", "workspaceEnv": "workspaceEnv"}
@@ -86,9 +94,10 @@ class CredentialsHandler:
             self._resolve_values(workspace, owner, found)
         secrets = GitSecrets.collect(self._registry.view, self._group, workspace, is_session=is_session)
         git = self._read_git_credentials(secrets, repository, owner, found)
+        registries = {} if is_session else self._read_registries(workspace, owner, found)
         if used := sorted(name for name, data in found.secrets.items() if data is not None):
             self._note(request, SECRETS_ANNOTATION, ", ".join(used))
-        described = {} if is_session else self._describe_git(workspace, secrets)
+        described = {} if is_session else self._describe_owner(workspace, secrets)
         return {
             "kind": request.kind.name,
             "apiVersion": request.kind.api_version,
@@ -96,6 +105,7 @@ class CredentialsHandler:
             **found.values,
             "gitCredentials": git,
             **described,
+            **registries,
             "errors": [{"message": each} for each in found.errors],
         }
 
@@ -227,11 +237,33 @@ class CredentialsHandler:
                 return fields
         return {}
 
-    def _describe_git(self, workspace: Object, secrets: GitSecrets) -> Object:
-        """What `git` in the workspace needs to know beforehand: as whom it commits, and for which hosts it has to name
-        the repository when it asks for credentials."""
-        identity = find_identity(self._registry.view, self._group, workspace)
-        return {"gitIdentity": identity, "gitPathHosts": secrets.list_hosts_with_paths()}
+    def _read_registries(self, workspace: Object, owner: User | None, found: _Found) -> Object:
+        """User and password for each registry of which the owner of the workspace may use a secret."""
+        namespace = str(metadata(workspace)["namespace"])
+        read: dict[str, Object] = {}
+        for secret in list_registry_secrets(
+            self._registry.view, self._group, namespace, get_path(workspace, "spec.owner")
+        ):
+            if secret.place in read or len(read) == MAX_REGISTRIES:
+                continue
+            values = [
+                self._read_key(PROJECT_SECRETS, namespace, secret.name, key, owner, found)
+                for key in (USER_KEY, PASSWORD_KEY)
+            ]
+            user, password = (each if isinstance(each, str) else "" for each in values)
+            if password:
+                read[secret.place] = {"registry": secret.place, "username": user, "password": password}
+        return {"registryCredentials": list(read.values())} if read else {}
+
+    def _describe_owner(self, workspace: Object, secrets: GitSecrets) -> Object:
+        """What an `up` needs to know of the owner: the dotfiles, as whom `git` commits, and for which hosts it has to
+        name the repository when it asks for credentials."""
+        owner = find_owner(self._registry.view, self._group, workspace)
+        return {
+            "gitIdentity": describe_identity(owner) if owner else {},
+            "dotfiles": find_dotfiles(owner) if owner else "",
+            "gitPathHosts": secrets.list_hosts_with_paths(),
+        }
 
 
 def _read_repository(request: ActionRequest) -> Repository | None:

@@ -123,11 +123,17 @@ def _is_offered(secret: GitSecret, template: Mapping[str, object]) -> bool:
     return template.get("useProjectGitCredentials") is True
 
 
-def find_identity(view: View, group: str, workspace: Object) -> Object:
-    """Name and address of the owner for commits; empty if it is no user, or has no address."""
+def find_owner(view: View, group: str, workspace: Object) -> Object:
+    """The user who owns the workspace; empty if it is none."""
     name = get_path(workspace, "spec.owner.user")
     entry = view.get((group, USER.plural, "", name)) if isinstance(name, str) and name else None
-    user = decode(entry) if entry is not None else {}
+    return decode(entry) if entry is not None else {}
+
+
+def describe_identity(user: Object) -> Object:
+    """Name and address of a user for commits; empty if it has no address."""
     email = str(get_path(user, "spec.email") or "")
-    shown = str(get_path(user, "spec.displayName") or get_path(user, "spec.username") or name or "")
+    shown = str(
+        get_path(user, "spec.displayName") or get_path(user, "spec.username") or metadata(user).get("name") or ""
+    )
     return {"name": shown, "email": email} if email else {}

@@ -188,7 +188,8 @@ class RunnerHub:
     def describe_absence(self, runner: str) -> str:
         """Why there is no connection, and since when."""
         lost = self._lost_at.get(runner)
-        since = f"since {timestamp(lost)}" if lost is not None else f"and was not since {timestamp(self._started_at)}"
+        started = f"and has not been since this server was started at {timestamp(self._started_at)}"
+        since = f"since {timestamp(lost)}" if lost is not None else started
         return f'runner "{runner}" is not connected {since}; check whether it is running and can reach this server'
 
 

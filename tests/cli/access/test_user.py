@@ -155,6 +155,22 @@ def test_passwords_can_be_piped_in_order(user: CliFixture) -> None:
     assert "the new password on stdin is empty" in empty.err
 
 
+def test_dotfiles_are_shown_set_and_forgotten_beside_the_other_settings(user: CliFixture) -> None:
+    url = "https://example.com/alice/dotfiles.git"
+    user.fake.on("POST", f"{USERS}/alice/profile", (201, {}))
+    custom = [{}, {"theme": "dark"}, {"theme": "dark", "dotfiles": url}, {"theme": "dark", "dotfiles": url}]
+    user.fake.on("GET", f"{USERS}/alice/profile", *((200, {"custom": each}) for each in custom))
+    assert user.run("user", "dotfiles").out == "none\n"
+    assert user.run("user", "dotfiles", url).code == 0
+    assert user.run("user", "dotfiles").out == f"{url}\n"
+    assert user.run("user", "dotfiles", "--remove").code == 0
+    assert [each.body for each in user.fake.requests_to("POST", f"{USERS}/alice/profile")] == [
+        {"custom": {"theme": "dark", "dotfiles": url}},
+        {"custom": {"theme": "dark"}},
+    ]
+    assert user.run("user", "dotfiles", url, "--remove").code == 2
+
+
 def test_a_team_has_no_password(user: CliFixture) -> None:
     user.fake.on("POST", f"{M}/selves", (201, {"status": {"team": {"name": "ops"}}}))
     result = user.run("user", "passwd")

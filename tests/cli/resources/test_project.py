@@ -52,6 +52,26 @@ def test_create_sends_the_given_flags(ada: CliFixture) -> None:
     assert ada.fake.requests_to("POST", PROJECTS)[1].body["spec"] == {"owner": {"user": "ada"}}
 
 
+@pytest.mark.parametrize(("cluster", "named"), [("oslo", "the cluster oslo"), ("*", "all clusters")])
+def test_a_cluster_is_added_to_those_that_a_project_may_use(ada: CliFixture, cluster: str, named: str) -> None:
+    stored = build_project()
+    stored["spec"] = {**stored["spec"], "allowedClusters": [{"name": "berlin"}]}
+    ada.fake.on("GET", f"{PROJECTS}/demo", (200, stored))
+    ada.fake.on("PATCH", f"{PROJECTS}/demo", (200, stored))
+    assert ada.run("project", "allow-cluster", "demo", "berlin").err == (
+        "the members of the project demo already can use the cluster berlin\n"
+    )
+    assert ada.fake.requests_to("PATCH", f"{PROJECTS}/demo") == []
+    everything = {**stored, "spec": {**stored["spec"], "allowedClusters": [{"name": "*"}]}}
+    ada.fake.on("GET", f"{PROJECTS}/demo", (200, everything))
+    assert "already can use" in ada.run("project", "allow-cluster", "demo", cluster).err
+    ada.fake.on("GET", f"{PROJECTS}/demo", (200, stored))
+    result = ada.run("project", "allow-cluster", "demo", cluster)
+    assert (result.code, result.err) == (0, f"the members of the project demo can now use {named}\n")
+    (request,) = ada.fake.requests_to("PATCH", f"{PROJECTS}/demo")
+    assert request.body["spec"] == {"allowedClusters": [{"name": "berlin"}, {"name": cluster}]}
+
+
 @pytest.mark.parametrize("flags", [("--member", "ada"), ("--member", "Robot:r2"), ("--owner", "Team:")])
 def test_an_invalid_member_or_owner_creates_no_project(ada: CliFixture, flags: tuple[str, str]) -> None:
     result = ada.run("project", "create", "demo", *flags)

@@ -77,6 +77,20 @@ def test_create_from_a_preset_sends_what_flags_say_and_brings_it_up(ada: CliFixt
     assert second["metadata"]["annotations"] == {"service.sh/workspace-source": "git:https://example.com/a.git"}
 
 
+def test_a_prebuild_is_created_with_its_schedule(ada: CliFixture) -> None:
+    source = ("workspace", "create", "desk", "https://example.com/a.git", *CREATE[3:], "python", "--no-wait")
+    assert ada.run(*source, "--prebuild", "--schedule", "0 4 * * *").code == 0
+    annotations = ada.fake.requests_to("POST", WORKSPACES)[0].body["metadata"]["annotations"]
+    assert annotations.pop("service.sh/workspace-up")
+    assert annotations == {
+        "service.sh/workspace-source": "git:https://example.com/a.git",
+        "service.sh/prebuild": "true",
+        "service.sh/prebuild-schedule": "0 4 * * *",
+    }
+    refused = ada.run(*source, "--schedule", "0 4 * * *")
+    assert refused.code == 2 and "--schedule is for --prebuild" in refused.err
+
+
 def test_errors_about_a_preset_name_the_flag(ada: CliFixture) -> None:
     cause = {"field": "spec.presetRef.name", "reason": "FieldValueInvalid", "message": "there is no preset"}
     message = "spec.presetRef.name: there is no preset"

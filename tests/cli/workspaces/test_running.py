@@ -124,6 +124,25 @@ def test_what_keeps_a_new_workspace_from_coming_up_is_said(
     assert "dev comes up by itself when that is solved; follow it with `fairlead workspace logs" in result.err
 
 
+@pytest.mark.parametrize("reason", ["RunnerNotStarted", "RunnerFailed", "RunnerSilent"])
+def test_a_member_who_may_not_see_runners_is_told_what_the_workspace_says(creator: CliFixture, reason: str) -> None:
+    waiting = build_workspace(conditions=[build_condition("Ready", "False", reason, "the runner local sleeps")])
+    creator.fake.on("GET", DEV, (200, waiting))
+    creator.fake.on("GET", f"{M}/runners/local", (403, failure_status(403, "Forbidden", "no")))
+    result = creator.run(*CREATE)
+    assert (result.code, "dev does not come up: the runner local sleeps" in result.err) == (1, True)
+
+
+def test_a_wait_asks_seldom_for_a_runner_that_a_member_may_not_see(
+    creator: CliFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "GRACE_SECONDS", 0.1)
+    creator.fake.on("GET", DEV, (200, build_workspace()))
+    creator.fake.on("GET", f"{M}/runners/local", (403, failure_status(403, "Forbidden", "no")))
+    creator.run(*CREATE, "--timeout", "2s")
+    assert 1 <= len(creator.fake.requests_to("GET", f"{M}/runners/local")) <= 5  # after 0.1 s, 0.2 s and so on
+
+
 def test_a_member_who_may_not_see_runners_waits_until_the_time_is_up(creator: CliFixture) -> None:
     denied = 403, failure_status(403, "Forbidden", "no")
     creator.fake.on("GET", DEV, (200, build_workspace()))

@@ -11,10 +11,11 @@ import pytest
 
 from fairlead.controllers.helm import release_records
 from fairlead.controllers.helm.chart import Chart, Release
-from fairlead.controllers.helm.release_records import MAX_READ_REVISIONS, read_newest, read_revisions
+from fairlead.controllers.helm.release_records import MAX_READ_REVISIONS, ReleaseRecord, read_revisions
 from fairlead.controllers.instances.remote_errors import InstanceError
 from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES
 from fairlead.kinds.instances.app_instance import MAX_NOTES_LENGTH
+from fairlead.upstream.kube_client import KubeApi
 from tests.fake_cluster.helm_releases import store_release
 from tests.fake_cluster.kube import FakeKube, InMemoryClusterApi
 
@@ -36,6 +37,10 @@ def threaded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def api_of(kube: FakeKube) -> InMemoryClusterApi:
     return InMemoryClusterApi(kube, None)
+
+
+async def read_newest(api: KubeApi, release: Release) -> ReleaseRecord | None:
+    return next(iter(await read_revisions(api, release)), None)
 
 
 async def test_the_deployed_revision_is_read(kube: FakeKube) -> None:

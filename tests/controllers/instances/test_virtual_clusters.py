@@ -6,6 +6,7 @@ import json
 import pytest
 
 from fairlead.controllers.helm.deploy import FAILED_RETRY_SECONDS
+from fairlead.controllers.helm.deployments import CHECK_SECONDS
 from fairlead.controllers.instances.full_reconciles import FULL_RECONCILE_SECONDS
 from fairlead.controllers.instances.remote_namespace import distinguish_namespace
 from fairlead.controllers.instances.spaces import RESYNC_SECONDS
@@ -28,6 +29,7 @@ from tests.controllers.instances.helm_fixture import (
     server,
     wait_until_ready,
 )
+from tests.fake_cluster.helm_releases import remove_release
 from tests.harness.eventually import eventually
 from tests.harness.registry import RegistryFixture, write_options
 from tests.harness.remote import (
@@ -312,6 +314,20 @@ async def test_a_deleted_namespace_is_created_and_deployed_again(
     await eventually(lambda: [each.name for each in helm.installed].count("redis") == 2)
     events = [decode(entry) for entry in server.view.entries("", "events", "demo")]
     assert [event["message"] for event in events if event["reason"] == "NamespaceDeleted"]
+
+
+async def test_a_release_that_others_uninstall_is_deployed_again_soon(
+    server: RegistryFixture, access: FakeAccess, helm: FakeHelm
+) -> None:
+    """Right after it was checked. With it go the Secret of the chart, and the API server."""
+    await create_cluster(server)
+    await create_from_template(server)
+    await wait_until_ready(server, access)
+    remove_release(access.kube, helm.installed[0])
+    access.kube.remove_object(f"{NAMESPACE_PATH}/secrets/vc-one")
+    access.virtual_down = Unreachable("no ready pod")
+    await eventually(lambda: len(helm.installed) == 2, CHECK_SECONDS - 10)
+    await wait_until_ready(server, access)
 
 
 async def test_objects_that_the_template_drops_are_deleted(server: RegistryFixture, access: FakeAccess) -> None:

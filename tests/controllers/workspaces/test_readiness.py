@@ -10,8 +10,8 @@ from fairlead.core.workspaces import WorkspaceState, current_reason, workspace_s
 from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition, find_condition
 
 NOW = "2026-01-02T03:04:05Z"
-SCHEDULED = Placement(condition("Scheduled", TRUE, "Scheduled"), "r")
-SILENT = Placement(condition("Scheduled", TRUE, "Scheduled"), "r", silence="since noon")
+SCHEDULED = Placement(condition("Scheduled", TRUE, "Scheduled"), "r", runner_phase="Initialized")
+SILENT = Placement(condition("Scheduled", TRUE, "Scheduled"), "r", silence="since noon", runner_phase="Initialized")
 NOWHERE = Placement(condition("Scheduled", FALSE, "NoRunner", "there is no runner", "Error"))
 PLACEMENTS = (SCHEDULED, SILENT, NOWHERE)
 PHASES = ("", "Pending", "Ready", "Sleeping", "Failed")
@@ -98,12 +98,24 @@ def test_the_status_is_one_word_and_a_reason(status: Object, task: Object | None
     assert (workspace_status(decided), current_reason(decided)) == (shown, reason)
 
 
-def test_a_runner_that_was_never_started_is_named_with_the_command_that_starts_it() -> None:
-    placement = Placement(condition("Scheduled", TRUE, "Scheduled"), "r", is_unreported=True)
-    assert (
-        "was never started; start it on its machine with `fairlead runner start r`"
-        in (decide(build_workspace({}), placement)["status"]["message"])
-    )
+@pytest.mark.parametrize(
+    ("runner_phase", "reason", "message"),
+    [
+        (
+            "",
+            "RunnerNotStarted",
+            'runner "r" was never started; start it on its machine with `fairlead runner start r`',
+        ),
+        ("Failed", "RunnerFailed", 'runner "r" has failed; `fairlead runner doctor r` on its machine shows why'),
+        ("Initialized", "WaitingForRunner", 'runner "r" has not reported on it yet'),
+    ],
+)
+def test_a_workspace_says_what_its_runner_lacks(runner_phase: str, reason: str, message: str) -> None:
+    placement = Placement(condition("Scheduled", TRUE, "Scheduled"), "r", runner_phase=runner_phase)
+    for stored in ("", "WaitingForRunner", "RunnerNotStarted", "RunnerFailed"):
+        decided = decide(build_workspace({"phase": "Pending", "reason": stored} if stored else {}), placement)
+        ready = find_condition(decided["status"], "Ready") or {}
+        assert (decided["status"]["reason"], ready["reason"], ready["message"]) == (reason, reason, message)
 
 
 def test_what_stopped_a_workspace_is_the_message() -> None:

@@ -149,7 +149,7 @@ async def test_a_silent_or_failed_runner_gets_no_new_workspaces(server: Registry
     await server.create(KIND, "new", NAMESPACE, spec={})
     await eventually(lambda: ready(server, name="new") == ("False", "NoRunnerResponding"))
     await server.create("Runner", "b")
-    await eventually(lambda: ready(server, name="new") == ("False", "WaitingForRunner"))
+    await eventually(lambda: ready(server, name="new") == ("False", "RunnerNotStarted"))
     assert (find_object(server, KIND, "new", NAMESPACE) or {})["spec"]["runnerRef"] == {"runner": "b"}
     await report(server, "Runner", "b", "", phase="Failed", reason="EngineMissing")
     await server.create(KIND, "newer", NAMESPACE, spec={})

@@ -88,9 +88,9 @@ async def test_a_workspace_is_scheduled_to_the_runner_that_it_names(server: Regi
     await create_workspace(server, runnerRef={"runner": "b"})
     await eventually(lambda: condition_status(server) == ("True", "Scheduled"))
     assert get_workspace(server)["metadata"]["annotations"][ENDPOINT_ANNOTATION] == "b.example.com"
-    assert phase_and_reason(server) == ("Pending", "WaitingForRunner")
-    assert condition_status(server, "Ready") == ("False", "WaitingForRunner")
-    assert condition_status(server, "Reconciling") == ("True", "WaitingForRunner")
+    assert phase_and_reason(server) == ("Pending", "RunnerNotStarted")
+    assert condition_status(server, "Ready") == ("False", "RunnerNotStarted")
+    assert condition_status(server, "Reconciling") == ("True", "RunnerNotStarted")
     assert (
         get_path(get_workspace(server), "status.observedGeneration") == get_workspace(server)["metadata"]["generation"]
     )
@@ -246,7 +246,7 @@ async def test_a_template_that_is_not_resolved_is_reported(server: RegistryFixtu
         if condition["type"] != "TemplateResolved"
     ]
     await report_status(server, conditions=other_conditions)
-    await eventually(lambda: phase_and_reason(server) == ("Pending", "WaitingForRunner"))
+    await eventually(lambda: phase_and_reason(server) == ("Pending", "RunnerNotStarted"))
 
 
 async def test_a_workspace_whose_runner_is_deleted_fails_until_it_is_created_again(server: RegistryFixture) -> None:
@@ -262,7 +262,7 @@ async def test_a_workspace_whose_runner_is_deleted_fails_until_it_is_created_aga
     message = get_workspace(server)["status"]["message"]
     assert message.startswith('runner "a" was deleted, and what it has of this workspace stays on its machine')
     await server.create("Runner", "a")
-    await eventually(lambda: phase_and_reason(server) == ("Pending", "WaitingForRunner"))
+    await eventually(lambda: phase_and_reason(server) == ("Pending", "RunnerNotStarted"))
     await report_status(server, phase="Ready", reason="", message="")
     await eventually(lambda: condition_status(server, "Ready")[0] == "True")
 

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,14 @@ def test_a_source_that_the_runner_does_not_allow_is_refused(tmp_path: Path, sour
         plan_fetch(source, settings(tmp_path), {})
     assert raised.value.reason == Reason.SOURCE_REFUSED
     assert "secret@" not in raised.value.message
+
+
+def test_dotfiles_of_the_owner_take_the_place_of_those_of_the_template(tmp_path: Path) -> None:
+    spec = WorkspaceSpec("u", "p", "w", "ada", FolderSource("/x"), options={"dotfiles": "https://example.com/t.git"})
+    own = replace(spec, dotfiles="https://example.com/own.git")
+    found = settings(tmp_path)
+    assert dotfiles_options(spec, found)[-1] == "https://example.com/t.git"
+    assert dotfiles_options(own, found)[-1] == "https://example.com/own.git"
 
 
 @pytest.mark.parametrize("url", ["ext::sh -c id", "file:///etc", "https://example.com/$(id)", "--upload-pack=x"])

@@ -37,6 +37,12 @@ class Handler(BaseHTTPRequestHandler):
         with self.requests.open("a") as file:
             file.write(f"{self.path}\n")
         name = self.path.rpartition("/")[2]
+        if not self.is_authorized():
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="registry"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         if self.path == "/v2/":
             self.send("application/json", b"{}")
             return
@@ -55,6 +61,11 @@ class Handler(BaseHTTPRequestHandler):
         """Of git, which sends what it wants to have."""
         self.rfile.read(int(self.headers.get("Content-Length", "0")))
         self.do_GET()
+
+    def is_authorized(self) -> bool:
+        """A file beside the images may have user and password, as the header of a request."""
+        file = self.folder / "authorization"
+        return not file.exists() or self.headers.get("Authorization") == file.read_text()
 
     def find_folder(self) -> Path:
         """For images and features of a registry, and for git."""

@@ -98,6 +98,15 @@ async def test_a_client_without_the_path_of_the_api_gets_it(path: str) -> None:
     assert request.warnings == [advice]
 
 
+@pytest.mark.parametrize("wrong", ["/kubernetes", "/kubernetes/managment"])
+@pytest.mark.parametrize("path", ["/api", "/apis", "/apis/apps/v1/deployments"])
+async def test_a_client_with_a_wrong_path_gets_that_of_the_api(wrong: str, path: str) -> None:
+    request, advice = call(wrong + path), f'replace "{wrong}" by {MOUNT} in the URL of the server'
+    with pytest.raises(NotFound, match=advice):
+        raise_for_status(await SERVE(request))
+    assert request.warnings == [advice]
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get"])
 @pytest.mark.parametrize("path", ["/version", f"{MOUNT}/api"])
 async def test_documents_are_read_only(method: str, path: str) -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from fairlead.core.call import CLIENT, Call, Reply
+from fairlead.core.crypto.certificates import read_certificate_files
 from fairlead.server.http.asgi import AsgiApp
 from fairlead.server.http.http_server import run_unix_server
 from fairlead.server.http.listeners import bind_listener
 from fairlead.server.http.origins import Origins, TrustedProxies
-from fairlead.server.http.tls_context import TrustFiles, read_trust_files
+from fairlead.server.http.tls_context import TrustFiles, read_authorities
 from fairlead.server.http.tls_port import TlsPort, TlsPortOptions, UnixBackend
 from tests.harness.certificates import Authority, create_authority
 
@@ -90,3 +91,7 @@ async def serving(port: Port, options: TlsPortOptions = KEEPS_PROXIES_OUT) -> As
             finally:
                 accepting.cancel()
                 await port.port.close(0.1)
+
+
+def read_trust_files(cert_file: Path, key_file: Path, ca_file: Path) -> TrustFiles:
+    return TrustFiles(read_certificate_files(cert_file, key_file), read_authorities(ca_file))

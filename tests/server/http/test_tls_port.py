@@ -14,11 +14,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from fairlead.core.call import CLIENT, FRONT_PROXY, Reply, Upgrade, WebSocket
 from fairlead.server.http import tls_port
 from fairlead.server.http.proxy_protocol import SIGNATURE
-from fairlead.server.http.tls_context import read_trust_files
 from fairlead.server.http.tls_port import TlsPortOptions
 from tests.harness.certificates import create_authority
 from tests.harness.eventually import eventually
-from tests.server.http.relayed_port import CLIENT_AUTH, REQUEST, Port, create_port, serving
+from tests.server.http.relayed_port import CLIENT_AUTH, REQUEST, Port, create_port, read_trust_files, serving
 
 
 @pytest.fixture

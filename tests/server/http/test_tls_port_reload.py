@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.server.http import tls_port
-from fairlead.server.http.tls_context import read_trust_files
 from tests.harness.certificates import create_authority
-from tests.server.http.relayed_port import CLIENT_AUTH, REQUEST, Port, create_port, serving
+from tests.server.http.relayed_port import CLIENT_AUTH, REQUEST, Port, create_port, read_trust_files, serving
 
 
 @pytest.fixture

@@ -127,6 +127,7 @@ async def test_references_to_secrets_are_resolved(credentials: CredentialsFixtur
         "workspaceEnv": {"TOKEN": "variable\n"},
         "gitCredentials": {},
         "gitIdentity": {},
+        "dotfiles": "",
         "gitPathHosts": [],
         "errors": [],
     }
@@ -345,6 +346,24 @@ async def test_an_owner_without_an_address_has_no_identity_for_commits(
     assert (await credentials.read())["gitIdentity"] == {}
 
 
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        ('{"dotfiles": "https://example.com/dot.git"}', "https://example.com/dot.git"),
+        ('{"dotfiles": ["x"]}', ""),
+        ('{"dotfiles": "' + "x" * 2049 + '"}', ""),
+        ("[]", ""),
+        ("{", ""),
+    ],
+)
+async def test_the_dotfiles_are_those_of_the_profile_of_the_owner(
+    credentials: CredentialsFixture, stored: str, expected: str
+) -> None:
+    await credentials.api.create("User", "ada", metadata={"annotations": {"service.sh/profile": stored}}, spec={})
+    await credentials.create_workspace({})
+    assert (await credentials.read())["dotfiles"] == expected
+
+
 async def test_bytes_that_are_not_text_are_an_error(credentials: CredentialsFixture) -> None:
     spec = {"data": {"k": b64encode(b"\xff").decode()}}
     await credentials.api.create("ProjectSecret", "binary", NAMESPACE, spec=spec)
@@ -472,3 +491,31 @@ async def test_options_that_the_template_may_not_decide_are_not_resolved(
     response = await credentials.read()
     assert f"provider.options.{option} of the template" in messages(response)
     assert "canary" not in str(response)
+
+
+async def test_credentials_of_registries_are_those_that_the_owner_may_use(credentials: CredentialsFixture) -> None:
+    async def create(name: str, place: str, password: str = "", owner: str = "") -> None:
+        data = {"username": "bot", **({"password": password} if password else {})}
+        encoded = {key: b64encode(value.encode()).decode() for key, value in data.items()}
+        spec = {"data": encoded, **({"owner": {"user": owner}} if owner else {})}
+        annotations = {"service.sh/image-registry": place}
+        await credentials.api.create("ProjectSecret", name, NAMESPACE, spec=spec, metadata={"annotations": annotations})
+
+    await create("a", "registry.example.com/team", "of-the-team")
+    await create("b", "registry.example.com", "of-the-project")
+    await create("c", "registry.example.com", "of-the-owner", owner="ada")
+    await create("d", "other.example.com:5000", "not-usable")
+    await create("e", "empty.example.com")
+    await create("f", "https://wrong.example.com", "x")
+    credentials.usable = {"a", "b", "c", "e", "f"}
+    await credentials.create_workspace({})
+    found = (await credentials.read())["registryCredentials"]
+    assert found == [
+        {"registry": "registry.example.com", "username": "bot", "password": "of-the-owner"},
+        {"registry": "registry.example.com/team", "username": "bot", "password": "of-the-team"},
+    ]
+    assert "not-usable" not in str(found)
+    assert "/c" in credentials.call.annotations[SECRETS_ANNOTATION]
+    assert "registryCredentials" not in await credentials.read(
+        gitUse="session", gitHost="git.example.com", gitProtocol="https"
+    )

@@ -85,7 +85,9 @@ async def converse(stream: Stream) -> tuple[bytes, int]:
 
 
 async def test_a_runner_that_never_connected_is_described_as_such(hub: RunnerHub) -> None:
-    with pytest.raises(Refused, match="is not connected and was not since 20") as refused:
+    with pytest.raises(
+        Refused, match="is not connected and has not been since this server was started at 20"
+    ) as refused:
         await hub.open(REQUEST)
     assert refused.value.code == 503
 

@@ -8,6 +8,7 @@ export const T = {
   version: "Version",
   nodes: "Nodes",
   latency: "Latency",
+  notMeasured: "not measured",
   milliseconds: (value) => `${value} ms`,
   lastProbe: "Last probe",
   day: "Health in the last day",

@@ -69,7 +69,7 @@ export function field(label, control, help) {
 }
 
 // A table with a line of titles. `body` is a tbody, or an array of rows. On phones each cell stands below the other,
-// with its title, if the rows are known here.
+// with its title.
 export function tableOf(titles, body, selector = "table") {
   const head = h(
     "thead",
@@ -78,9 +78,13 @@ export function tableOf(titles, body, selector = "table") {
       titles.map((title) => h("th", { scope: "col" }, title)),
     ),
   );
-  if (!Array.isArray(body)) return h("div.scroll", h(selector, head, body));
-  for (const row of body.filter(Boolean)) labelCells(row, titles);
-  return h("div.scroll", h(`${selector}.labelled`, head, h("tbody", body)));
+  const rows = Array.isArray(body) ? h("tbody", body) : body;
+  const label = () => {
+    for (const row of rows.rows) labelCells(row, titles);
+  };
+  label();
+  if (rows === body) new MutationObserver(label).observe(rows, { childList: true });
+  return h("div.scroll", h(`${selector}.labelled`, head, rows));
 }
 
 function labelCells(row, titles) {

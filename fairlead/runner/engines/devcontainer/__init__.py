@@ -17,8 +17,10 @@ grant.py             what a workspace may have, for the policy and the shim
 inside/              programs that run in the holder, the shim between the CLI and podman among them
 recovery.py          the container that stands in for one that cannot be built
 shared_images.py     archives of images that workspaces of one repository share
+prebuilds.py         builds of images before a workspace needs them
 build_keys.py        which image of a workspace may become such an archive
 pulled_images.py     images of registries, which all workspaces share
+private_images.py    images for which the project has credentials, of one workspace alone
 detached.py          the CLI in its own session, which outlives the runner
 leader.py            the program that runs it, and takes what it prints
 observation.py       state and usage of a workspace

@@ -13,10 +13,11 @@ from contextlib import asynccontextmanager, suppress
 
 from fairlead.runner.engines.contract import EngineError
 from fairlead.runner.engines.devcontainer.inside.announcement import LENGTH, PIPE, TAKEN
+from fairlead.runner.engines.devcontainer.inside.build_key import KEY_LENGTH
 from fairlead.runner.engines.devcontainer.isolation.holder import Holder
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json, write_json
 
-KEY = re.compile(r"[0-9a-f]{32}")
+KEY = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}")
 MAX_SECONDS = 3600
 """For which a process waits for the name, if no runner ends it before."""
 

@@ -42,11 +42,26 @@ from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.former import copy_former_volumes, find_former_volumes
 from fairlead.runner.engines.devcontainer.git_config import build_git_config
 from fairlead.runner.engines.devcontainer.grant import Grant
+from fairlead.runner.engines.devcontainer.inside.home import USER as USER_OF_HOME
+from fairlead.runner.engines.devcontainer.inside.home import VOLUME as HOME_VOLUME
 from fairlead.runner.engines.devcontainer.isolation.disk import describe_full_disk, read_usage, says_disk_is_full
-from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT, Bind, Holder, find_holder, save_holder
+from fairlead.runner.engines.devcontainer.isolation.holder import (
+    ENVIRONMENT,
+    Bind,
+    Holder,
+    ImageStore,
+    find_holder,
+    save_holder,
+)
 from fairlead.runner.engines.devcontainer.isolation.workspace_holder import BLOCKING_OUTPUT, HolderFactory, resolve_cli
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json, write_file, write_json
 from fairlead.runner.engines.devcontainer.preparation import build_grant, check_free_disk, encode_spec, prepare
+from fairlead.runner.engines.devcontainer.private_images import (
+    list_missing,
+    private_store,
+    pull_private,
+    select_private,
+)
 from fairlead.runner.engines.devcontainer.programs import last_line, parse_large_object, parse_object
 from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
 from fairlead.runner.engines.devcontainer.recovery import start_recovery
@@ -60,7 +75,7 @@ from fairlead.runner.engines.devcontainer.session_environment import (
 from fairlead.runner.engines.devcontainer.settings import Deadlines, Settings
 from fairlead.runner.engines.devcontainer.shared_images import BuildTurn, SharedImages
 from fairlead.runner.engines.devcontainer.sources import SCRIPT as SCRIPT_OF_CLONE
-from fairlead.runner.engines.devcontainer.sources import dotfiles_options, plan_fetch
+from fairlead.runner.engines.devcontainer.sources import dotfiles_options, find_dotfiles_problem, plan_fetch
 from fairlead.runner.engines.masking import Masker, StreamMasker
 
 NO_DISK = b"""this workspace has no limit on its disk space: it began with an earlier version of the runner, or with
@@ -217,7 +232,7 @@ class Creation:
         async with self.task.step("Configure", self.deadlines.configure):
             holder = await self._start_holder(factory)
             if not has_container:
-                await holder.expect(self.grant.podman, "rm", "--all", "--force", "--time=0")
+                await self._remove_containers(holder)
             await self._write_secrets(holder)
             configuration = await find_configuration(holder, self.spec, self.grant)
             holder = await self._pull_images(factory, holder, configuration)
@@ -226,6 +241,9 @@ class Creation:
             merged = select_session_properties(read.get("mergedConfiguration"))
             self._log_warnings(configuration.warnings)
             await asyncio.to_thread(write_json, self.folder.checked, {"digest": configuration.digest, "merged": merged})
+            if self.grant.keeps_home:
+                user = str(merged.get("remoteUser") or merged.get("containerUser") or "")
+                await holder.expect("/bin/sh", "-c", f"cat >{USER_OF_HOME}", stdin=user.encode())
         repository = self.grant.repository if configuration.has_build else ""
         turn = await self.images.take_turn(repository, TURN_SECONDS)
         try:
@@ -234,6 +252,12 @@ class Creation:
                 await self.finish(turn)
         finally:
             turn.release()
+
+    async def _remove_containers(self, holder: Holder) -> None:
+        """Volumes stay. Only what an owner has kept in the home folder is not for the next owner."""
+        await holder.expect(self.grant.podman, "rm", "--all", "--force", "--time=0")
+        if self.spec.discards_home:
+            await holder.expect(self.grant.podman, "volume", "rm", "--force", HOME_VOLUME)
 
     def _log_warnings(self, warnings: Sequence[str]) -> None:
         for warning in warnings[:MAX_WARNINGS]:
@@ -280,16 +304,27 @@ class Creation:
 
     async def _prepare(self) -> HolderFactory:
         network = await prepare(self.settings, self.folder, self.grant)
-        return HolderFactory(self.settings, self.folder, self.grant, network, self.pulled.store())
+        return HolderFactory(self.settings, self.folder, self.grant, network, self._list_stores())
+
+    def _list_stores(self) -> list[ImageStore]:
+        return [*self.pulled.store(), *private_store(self.folder, self.grant)]
 
     async def _pull_images(self, factory: HolderFactory, holder: Holder, configuration: Configuration) -> Holder:
-        """Pulls what the workspace begins with, once for all. The first time, the store appears with a new holder."""
+        """Pulls what the workspace begins with, once for all, or with credentials for it alone. The first time, a store
+        appears with a new holder."""
         had_store = bool(self.pulled.store())
-        images = await self.pulled.ensure(await list_base_images(holder, configuration))
+        wanted = await list_base_images(holder, configuration)
+        private = select_private(wanted, self.spec.registries)
+        public = [each for each in wanted if each not in private]
+        images = await self.pulled.ensure(public, is_fresh=self.grant.pulls_always)
         await asyncio.to_thread(write_json, self.folder.images, images)
-        if had_store or not images:
+        missing = list_missing(self.folder, private, self.grant)
+        if missing:
+            await holder.kill()
+            await pull_private(factory, missing)
+        elif had_store or not images:
             return holder
-        holder = await self._start_holder(replace(factory, pulled=self.pulled.store()))
+        holder = await self._start_holder(replace(factory, pulled=self._list_stores()))
         await self._write_secrets(holder)
         return holder
 
@@ -352,13 +387,18 @@ class Creation:
         write_file(self.folder.task / "merged.json", json.dumps(merged).encode())
         note_services(self.folder, configuration.services)
         write_file(self.folder.task / "session-secrets.json", json.dumps(session_secrets).encode())
+        spec = self.spec
+        if spec.dotfiles and (problem := find_dotfiles_problem(spec.dotfiles, self.settings)):
+            self._log_warnings([f"the profile of the owner is left out: {problem}"])
+            spec = replace(spec, dotfiles="")
         gpus = "all" if self.grant.allows("gpu") else "none"
         command = [
             *(*resolve_cli(self.settings.cli), "up", *cli_options(self.grant, configuration)),
             *("--update-remote-user-uid-default", "never", "--buildkit", "never", "--gpu-availability", gpus),
             *("--skip-post-attach", "--omit-config-remote-env-from-metadata"),
             *("--secrets-file", "/run/secrets.json"),
-            *dotfiles_options(self.spec, self.settings),
+            *(("--skip-post-create",) if self.spec.is_prebuild else ()),
+            *dotfiles_options(spec, self.settings),
         ]
         if configuration.services is not None:
             command = [*PREPARE_SERVICES, *command]
@@ -430,6 +470,8 @@ class Creation:
 
     async def _recover(self) -> bool:
         """Whether a container with the sources runs now."""
+        if self.spec.is_prebuild:
+            return False
         try:
             async with asyncio.timeout(self.deadlines.start):
                 return await self._start_recovery()

@@ -19,6 +19,7 @@ from fairlead.runner.engines.devcontainer.programs import PATH, last_line, run_p
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 OLDEST_NODE = 20
+INSTALL_CLI = "npm install --global @devcontainers/cli; or `make runner-tools` in a clone"
 OLDEST_KERNEL = (5, 19)
 CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
 SUBORDINATE_IDS = (Path("/etc/subuid"), Path("/etc/subgid"))
@@ -57,7 +58,7 @@ def _check_programs(settings: Settings) -> Iterator[Finding]:
     }
     for program, package in programs.items():
         problem = "" if shutil.which(program, path=PATH) else f"there is no {program}"
-        remedy = f"apt-get install {package}" if package != "nodejs" else "npm install --global @devcontainers/cli"
+        remedy = f"apt-get install {package}" if package != "nodejs" else INSTALL_CLI
         yield Finding(package, problem, remedy)
     has_runtime = any(shutil.which(each, path=PATH) for each in ("crun", "runc"))
     yield Finding("runtime", "" if has_runtime else "there is neither crun nor runc", "apt-get install crun")
@@ -192,12 +193,14 @@ def _describe_settings(settings: Settings) -> Iterator[Finding]:
     yield Finding("features", detail=f"from {features}" if features else "only with the permission of a template")
     if settings.feature_pins:
         yield Finding("pinned features", detail=", ".join(name for name, _ in settings.feature_pins))
+    if settings.registry_mirrors:
+        yield Finding("mirrors", detail=", ".join(f"{name} at {place}" for name, place in settings.registry_mirrors))
     yield Finding("refused networks", detail=", ".join(settings.refused_networks) or "none")
 
 
 async def _check_cli(settings: Settings) -> Finding:
     """Node says its version where the CLI is a script of it."""
-    remedy = f"install Node.js {OLDEST_NODE} or newer, and npm install --global @devcontainers/cli"
+    remedy = f"install Node.js {OLDEST_NODE} or newer, and {INSTALL_CLI}"
     environment = {"PATH": PATH, "HOME": "/nonexistent"}
     if Path(settings.cli[0]).name == "node":
         found = await run_program([settings.cli[0], "--version"], environment)

@@ -46,6 +46,7 @@ from fairlead.runner.engines.devcontainer.isolation.socket_memory import watch_s
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, open_folder, read_json
 from fairlead.runner.engines.devcontainer.observation import Container, Observer
 from fairlead.runner.engines.devcontainer.ports import connect, list_listening
+from fairlead.runner.engines.devcontainer.prebuilds import Prebuild
 from fairlead.runner.engines.devcontainer.preparation import decode_spec
 from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
 from fairlead.runner.engines.devcontainer.services import read_log, stop_services
@@ -138,6 +139,10 @@ class DevcontainerEngine:
 
     async def up(self, spec: WorkspaceSpec, task: TaskContext) -> None:
         folder = self._folder(spec.uid)
+        if spec.is_prebuild:
+            self.observer.forget(spec.uid)
+            await Prebuild(self.settings, self.images, self.pulled, folder, spec, task).run()
+            return
         try:
             status = await self.observer.observe(spec.uid)
         except EngineError:
@@ -173,7 +178,7 @@ class DevcontainerEngine:
         command = DetachedCommand(folder.task)
         fields = read_json(folder.spec)
         is_under_way = command.find_leader() is not None or command.read_exit_code() is not None
-        if fields is None or not is_under_way or command.read_task_id() != task.task_id:
+        if fields is None or fields.get("is_prebuild") or not is_under_way or command.read_task_id() != task.task_id:
             return False
         creation = await asyncio.to_thread(plan_creation, self.images, self.pulled, folder, decode_spec(fields), task)
         await creation.finish()
@@ -329,7 +334,12 @@ def _use_former_spec(folder: WorkspaceFolder, spec: WorkspaceSpec) -> WorkspaceS
     fields = read_json(folder.spec)
     if fields is None:
         return spec
-    return replace(decode_spec(fields), secrets=spec.secrets, secret_options=spec.secret_options)
+    return replace(
+        decode_spec(fields),
+        secrets=spec.secrets,
+        secret_options=spec.secret_options,
+        registries=spec.registries,
+    )
 
 
 def list_box(folder: WorkspaceFolder, container: Container | None = None) -> ListPids:

@@ -66,6 +66,10 @@ class Grant:
     feature_sources: tuple[str, ...] = ()
     feature_pins: Mapping[str, str] = field(default_factory=dict)
     """The digest of each feature that the operator has pinned, by its name without a version."""
+    pulls_always: bool = False
+    """Whether images are pulled again that are there."""
+    keeps_home: bool = False
+    """The home folder of the user is in a volume."""
     repository: str = ""
     """Where the sources come from, as a digest: workspaces with the same one share images. Empty: it shares none."""
 
@@ -105,6 +109,7 @@ class Grant:
                 "permissions": self.permissions,
                 "work_folder": self.work_folder,
                 "is_shared": bool(self.repository),
+                "keeps_home": self.keeps_home,
                 # A group of its own, because the runtime removes the one in which a step of a build has run.
                 "build": ["--network=host", f"--cgroup-parent=/{BOX}/build", "--force-rm"],
                 "service": CONFINEMENT,

@@ -5,12 +5,14 @@
     holder.json     the first process of its holder
     container.json  the container, as it was last seen
     images.json     the pulled images that it uses
+    private-images.json  the images that were pulled with credentials of the project
     services.json   the names of services of Compose files beside it
     unused          there is nothing of the repository on the disk that has run
     overuse         why the engine has ended the workspace
     build-key.json  the digest of what its image is built from (`build_keys.py`)
     disk.img        the disk of the workspace (`isolation/disk.py`), with the folders
         work/       the work folder, below it with the name of the project
+        images/     images that were pulled with credentials of the project, images-var/ temporary files of that
         ws/, var/   podman's store, home folder and temporary files of the tools
         private/    mounted at /run/fairlead inside, read-only: secrets as files
     task/           log, result and exit code of the CLI, which runs in its own session
@@ -72,6 +74,11 @@ class WorkspaceFolder:
     def images(self) -> Path:
         """The IDs of pulled images that the workspace uses, by name."""
         return self.root / "images.json"
+
+    @property
+    def private_images(self) -> Path:
+        """The names of the images that were pulled for this workspace alone."""
+        return self.root / "private-images.json"
 
     @property
     def services(self) -> Path:

@@ -24,11 +24,18 @@ from fairlead.runner.engines.devcontainer.isolation.disk import MIN_DISK_BYTES, 
 from fairlead.runner.engines.devcontainer.isolation.firewall import ensure_firewall, protect_network
 from fairlead.runner.engines.devcontainer.isolation.network import ensure_network
 from fairlead.runner.engines.devcontainer.isolation.ranges import claim_number
+from fairlead.runner.engines.devcontainer.isolation.workspace_holder import OWN_IMAGES, OWN_IMAGES_WORK
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 STORAGE_OPTION = "storage"
 """The option of a template with the size of the disk."""
+PULL_POLICY_OPTION = "imagePullPolicy"
+"""The option of a template that says whether an image is pulled again that is there, for each new container."""
+ALWAYS, IF_NOT_PRESENT = "Always", "IfNotPresent"
+HOME_OPTION = "home"
+"""The option of a template that says what becomes of the home folder when the container is replaced."""
+KEEP, REPLACE = "keep", "replace"
 SOURCES: dict[str, type[Source]] = {"git": GitSource, "folder": FolderSource, "image": ImageSource}
 
 
@@ -68,8 +75,20 @@ def build_grant(settings: Settings, spec: WorkspaceSpec, folder: WorkspaceFolder
         disk_bytes=choose_disk_bytes(spec, settings),
         feature_sources=settings.feature_sources,
         feature_pins=dict(settings.feature_pins),
+        pulls_always=choose_pull_policy(spec) == ALWAYS,
+        keeps_home=read_home_option(spec),
         repository=describe_repository(spec),
     )
+
+
+def read_home_option(spec: WorkspaceSpec) -> bool:
+    wanted = spec.options.get(HOME_OPTION) or REPLACE
+    if wanted not in (KEEP, REPLACE):
+        raise EngineError(
+            Reason.CONFIGURATION_INVALID,
+            f"the option {HOME_OPTION} of the template's provider is {wanted!r}; it must be {KEEP} or {REPLACE}",
+        )
+    return wanted == KEEP
 
 
 def describe_repository(spec: WorkspaceSpec) -> str:
@@ -104,6 +123,17 @@ def choose_disk_bytes(spec: WorkspaceSpec, settings: Settings) -> int:
     return min(size, settings.workspace_disk_bytes)
 
 
+def choose_pull_policy(spec: WorkspaceSpec) -> str:
+    policy = spec.options.get(PULL_POLICY_OPTION) or IF_NOT_PRESENT
+    if policy not in (ALWAYS, IF_NOT_PRESENT):
+        raise EngineError(
+            Reason.CONFIGURATION_INVALID,
+            f"the option {PULL_POLICY_OPTION} of the template's provider is {policy!r}; this engine knows {ALWAYS} and "
+            f"{IF_NOT_PRESENT}",
+        )
+    return policy
+
+
 def project_name(name: str) -> str:
     """The last part of the work folder's path inside: the name of the workspace, as far as it is harmless in a path."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "workspace"
@@ -128,7 +158,8 @@ async def prepare_disk(folder: WorkspaceFolder, grant: Grant) -> None:
 def prepare_folders(folder: WorkspaceFolder, grant: Grant) -> None:
     """Only the folders themselves: what is below them belongs to the workspace."""
     folder.work.mkdir(mode=0o700, exist_ok=True)
-    for path in (folder.work / grant.project, folder.store, folder.var, folder.private):
+    own_images = (folder.root / OWN_IMAGES, folder.root / OWN_IMAGES_WORK)
+    for path in (folder.work / grant.project, folder.store, folder.var, folder.private, *own_images):
         path.mkdir(mode=0o755 if path.parent == folder.work else 0o700, exist_ok=True)
         if path.lstat().st_uid == os.geteuid():  # new, or created by a runner that was killed just then
             os.chown(path, grant.first_uid, grant.first_uid, follow_symlinks=False)
@@ -145,9 +176,10 @@ async def prepare(settings: Settings, folder: WorkspaceFolder, grant: Grant) -> 
 
 def encode_spec(spec: WorkspaceSpec) -> dict[str, Any]:
     """Everything but the secrets."""
-    fields = asdict(replace(spec, secrets={}, secret_options={}))
+    fields = asdict(replace(spec, secrets={}, secret_options={}, registries=()))
     fields["source"] = {"kind": type(spec.source).__name__.removesuffix("Source").lower(), **asdict(spec.source)}
-    return {**fields, "permissions": sorted(spec.permissions), "recreate": False, "reset": False}
+    once = {"recreate": False, "reset": False, "discards_home": False}
+    return {**fields, "permissions": sorted(spec.permissions), **once}
 
 
 def decode_spec(fields: dict[str, Any]) -> WorkspaceSpec:

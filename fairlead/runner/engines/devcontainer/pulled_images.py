@@ -117,14 +117,14 @@ class PulledImages:
         has_images = (self.folder.store / "overlay-images").is_dir()
         return [ImageStore(str(self.folder.store), "/images/pulled", first_uid)] if has_images else []
 
-    async def ensure(self, references: Iterable[str]) -> dict[str, str]:
-        """Pulls images that are missing. Returns the IDs of those that are there."""
+    async def ensure(self, references: Iterable[str], is_fresh: bool = False) -> dict[str, str]:
+        """Pulls images that are missing, or all of them (`is_fresh`). Returns the IDs of those that are there."""
         wanted = [each for each in dict.fromkeys(references) if is_pulled_here(each)]
         found: dict[str, str] = {}
         try:
             async with asyncio.timeout(self.settings.deadlines.configure * ENSURE_SHARE):
                 for each in wanted:
-                    found[each] = await self._ensure_one(each)
+                    found[each] = await self._ensure_one(each, is_fresh)
                     self._found[found[each]] += 1
         except TimeoutError:
             log.info("images are left to a workspace: they, or others, take too long", missing=wanted[len(found) :])
@@ -135,16 +135,17 @@ class PulledImages:
             self._found -= Counter(found.values())
         return {reference: id for reference, id in found.items() if id}
 
-    async def _ensure_one(self, reference: str) -> str:
+    async def _ensure_one(self, reference: str, is_fresh: bool) -> str:
         """The ID of the image; empty if it cannot be pulled. Raises TimeoutError if others are pulled for too long."""
         lock = self._names.setdefault(reference, asyncio.Lock())
         try:
             async with lock:
                 holder = await self._start()
-                if found := await self._find(holder, reference):
+                found = await self._find(holder, reference)
+                if found and not is_fresh:
                     return found
                 async with self._take_slot():
-                    return await self._pull(holder, reference)
+                    return await self._pull(holder, reference) or found
         finally:
             if not lock.locked():
                 self._names.pop(reference, None)

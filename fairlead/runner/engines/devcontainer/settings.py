@@ -62,6 +62,8 @@ class Settings:
     """Podman's list of registries and mirrors."""
     registries_folder: Path = Path("/etc/containers/registries.conf.d")
     """Further files of it, among them the short names of images that distributions define, such as `debian`."""
+    registry_mirrors: tuple[tuple[str, str], ...] = ()
+    """Registries, and where their images are fetched first: a URL for one without TLS."""
     image_stores: tuple[Path, ...] = ()
     """Image stores of podman on this machine, whose images every workspace can use without a copy."""
     allowed_folders: tuple[Path, ...] = ()

@@ -138,13 +138,21 @@ def _describe_clone(source: GitSource, url: str, protocol: str, secrets: Mapping
 
 
 def dotfiles_options(spec: WorkspaceSpec, settings: Settings) -> list[str]:
-    """Options of the CLI that install the dotfiles of the template, if it names some. A shell inside clones them."""
-    url = spec.options.get(DOTFILES_OPTION, "")
+    """Options of the CLI that install the dotfiles of the owner, or else those of the template. A shell inside clones
+    them."""
+    url = spec.dotfiles or spec.options.get(DOTFILES_OPTION, "")
     if not url:
         return []
-    if not _PLAIN_URL.fullmatch(url) or find_protocol(url) not in settings.protocols:
-        raise EngineError(Reason.SOURCE_REFUSED, f"{url!r} is not the URL of a repository with dotfiles")
+    if problem := find_dotfiles_problem(url, settings):
+        raise EngineError(Reason.SOURCE_REFUSED, problem)
     return ["--dotfiles-repository", url]
+
+
+def find_dotfiles_problem(url: str, settings: Settings) -> str:
+    """Why these dotfiles cannot be used; empty if they can."""
+    if _PLAIN_URL.fullmatch(url) and find_protocol(url) in settings.protocols:
+        return ""
+    return f"{url!r} is not the URL of a repository with dotfiles"
 
 
 def find_protocol(url: str) -> str:

@@ -19,6 +19,7 @@ from fairlead.runner.engines.contract import (
     Reason,
     TaskContext,
     WorkspaceSpec,
+    invalid_configuration,
 )
 from fairlead.runner.engines.devcontainer.grant import RUNNER_LABEL, UID_LABEL
 from fairlead.runner.engines.devcontainer.preparation import project_name
@@ -72,6 +73,8 @@ class KubernetesEngine:
     # --- tasks --------------------------------------------------------------------------------------------------------
 
     async def up(self, spec: WorkspaceSpec, task: TaskContext) -> None:
+        if spec.is_prebuild:
+            raise invalid_configuration("the engine kubernetes builds no images; use a runner with devcontainer")
         record = await self._choose_record(spec, task)
         place = self._open(record)
         status = await self._observe(place, record)

@@ -195,10 +195,10 @@ async def request_pod_removal(place: Place, options: Object | None = None) -> No
     await place.cluster.delete(place.path(SECRETS))
 
 
-async def remove_pods(waiter: Waiter, options: Object | None = None) -> None:
+async def remove_pods(waiter: Waiter) -> None:
     """Returns when no process of the workspace runs any more."""
     place = waiter.place
-    await request_pod_removal(place, options)
+    await request_pod_removal(place)
     await waiter.wait_until_gone(place.source_pod_path, place.path(PODS))
 
 

@@ -10,7 +10,7 @@ import pytest
 from fairlead.runner.engines.devcontainer.inside import announcement
 from fairlead.runner.engines.devcontainer.inside.announcement import LENGTH, NO_KEY, announce
 
-KEY = "a" * 32
+KEY = "a" * 48
 
 
 @pytest.fixture

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.runner.engines.devcontainer.inside.build_key import Build, compute_key, used_files
+from fairlead.runner.engines.devcontainer.inside.build_key import (
+    KEY_LENGTH,
+    Build,
+    compute_key,
+    explain_difference,
+    used_files,
+)
 
 SOURCES = ("app/*.txt", "tools")
 ALL = ["app", "app/a.txt", "app/b.bin", "src", "src/main.py", "tools", "tools/deep", "tools/deep/er"]
@@ -149,3 +155,16 @@ def test_a_pipe_does_not_block(context: Path) -> None:
     before = key(context)
     os.mkfifo(context / "tools/pipe")
     assert key(context) != before
+
+
+def test_the_difference_to_the_most_similar_key_is_said(context: Path) -> None:
+    same = key(context)
+    text = key(context, text="FROM debian\nRUN make\n")
+    both = key(context, text="FROM debian\nRUN make\n", images=("sha256:2",))
+    assert len({len(each) for each in (same, text, both)} | {KEY_LENGTH}) == 1
+    assert explain_difference(same, []) == "none was kept before, for a workspace of this repository"
+    assert explain_difference(same, [both, text]).endswith("differs in the Dockerfile")
+    assert explain_difference(same, [both]).endswith("the Dockerfile, the images that it begins with")
+    assert explain_difference(key(context, arguments={"WORD": "b"}), [same]).endswith("differs in build arguments")
+    (context / "app/a.txt").write_text("changed")
+    assert explain_difference(key(context), [same]).endswith("differs in files that it copies")

@@ -162,7 +162,7 @@ def test_the_first_session_of_a_container_gets_the_work_folder_and_the_secrets(
     session = ["exec", "-i", "-u", "dev", CONTAINER, "/bin/sh"]
     assert place.run(*session) == [str(place.folder / "podman"), *session]
     [call] = place.calls
-    assert (call[:4], call[-2:]) == (["exec", "-u", "0", CONTAINER], ["dev", WORK])
+    assert (call[:4], call[-3:]) == (["exec", "-u", "0", CONTAINER], ["dev", WORK, ""])
     assert owners == dict.fromkeys(("private", "secrets", "TOKEN"), (1000, 1001))
     place.run(*session)
     assert len(place.calls) == 1, "the owner is changed once"

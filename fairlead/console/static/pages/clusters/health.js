@@ -50,10 +50,10 @@ export function followHealth(kind, name, scope, notify) {
 // The latency of the last probes.
 export function showLatency(node, { samples = [] }) {
   const last = samples.at(-1)?.latencyMilliseconds;
-  if (samples.length)
-    replace(
-      node,
-      samples.length > 1 && sparkLine(samples, 160),
-      last !== undefined && h("span", T.milliseconds(Math.round(last))),
-    );
+  replace(
+    node,
+    samples.length > 1 && sparkLine(samples, 160),
+    last !== undefined && h("span", T.milliseconds(Math.round(last))),
+    !samples.length && h("span.muted", T.notMeasured),
+  );
 }

@@ -11,7 +11,7 @@ export class TerminalSearch {
   #matches = [];
   #at = -1;
 
-  /** @param {import("./terminal.js").Terminal} terminal */
+  // `terminal` is the Terminal that it belongs to.
   constructor(terminal) {
     this.terminal = terminal;
     this.field = h("input", {

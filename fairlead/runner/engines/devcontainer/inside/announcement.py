@@ -8,8 +8,10 @@ then on, nothing that the holder says counts.
 import os
 import time
 
+from .build_key import KEY_LENGTH
+
 PIPE, TAKEN = "/run/build-key", "/run/build-key-taken"
-NO_KEY = "-" * 32
+NO_KEY = "-" * KEY_LENGTH
 LENGTH = len(NO_KEY) + 1
 """Of the line, with its end."""
 SECONDS = 10.0

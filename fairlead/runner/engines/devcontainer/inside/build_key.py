@@ -8,14 +8,18 @@ The author of the repository chose its links: none is followed.
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 IGNORE_FILES = (".dockerignore", ".containerignore")
 BLOCK = 1 << 20
-VERSION = "2"
+VERSION = "3"
 """Another one for each change after which images of before, in archives and stores, are not to be used."""
+DIGEST_LENGTH, MARK_LENGTH = 32, 4
+PARTS = ("the Dockerfile", "build arguments", "the images that it begins with", "files that it copies")
+"""What a key has a mark for, in the order of the marks."""
+KEY_LENGTH = DIGEST_LENGTH + MARK_LENGTH * len(PARTS)
 
 
 @dataclass(slots=True)
@@ -36,18 +40,41 @@ class Build:
 
 
 def compute_key(build: Build, dockerfile: str, sources: Sequence[str] | None, image_ids: Sequence[str]) -> str:
+    """A digest of everything, and then a mark of each part, which tells what has changed between two keys."""
+    arguments = [f"{name}={value}" for name, value in sorted(build.arguments.items())]
+    ignored = [_describe(path) for path in ignore_files(build)]
+    files = [f"{name}\n{_describe(os.path.join(build.context, name))}" for name in used_files(build, sources)]
+    parts: Sequence[Sequence[str]] = (
+        ("dockerfile", dockerfile),
+        ("arguments", *arguments, "options", *build.options),
+        ("images", *image_ids),
+        ("ignore files", *ignored, "files", *files),
+    )
+    fixed = ("version", VERSION, "machine", os.uname().machine)
+    whole = _digest([*fixed, *(text for part in parts for text in part)])
+    return whole[:DIGEST_LENGTH] + "".join(_digest(part)[:MARK_LENGTH] for part in parts)
+
+
+def _digest(texts: Iterable[str]) -> str:
     digest = hashlib.sha256()
-    parts = [
-        *("version", VERSION, "machine", os.uname().machine, "dockerfile", dockerfile),
-        *("arguments", *(f"{name}={value}" for name, value in sorted(build.arguments.items()))),
-        *("options", *build.options, "images", *image_ids),
-        *("ignore files", *(_describe(path) for path in ignore_files(build))),
-        *("files", *(f"{name}\n{_describe(os.path.join(build.context, name))}" for name in used_files(build, sources))),
-    ]
-    for part in parts:
-        data = part.encode(errors="surrogateescape")
+    for text in texts:
+        data = text.encode(errors="surrogateescape")
         digest.update(len(data).to_bytes(8, "big") + data)
-    return digest.hexdigest()[:32]
+    return digest.hexdigest()
+
+
+def explain_difference(key: str, others: Sequence[str]) -> str:
+    """Why none of the other keys fits: how it differs from the most similar one."""
+    if not others:
+        return "none was kept before, for a workspace of this repository"
+    changed = min((_list_changed_parts(key, each) for each in others), key=len)
+    return f"the most similar one that was kept differs in {', '.join(changed) or 'the version of this runner'}"
+
+
+def _list_changed_parts(key: str, other: str) -> list[str]:
+    starts = range(DIGEST_LENGTH, KEY_LENGTH, MARK_LENGTH)
+    pairs = ((part, slice(start, start + MARK_LENGTH)) for part, start in zip(PARTS, starts, strict=True))
+    return [part for part, mark in pairs if key[mark] != other[mark]]
 
 
 def used_files(build: Build, sources: Sequence[str] | None) -> list[str]:

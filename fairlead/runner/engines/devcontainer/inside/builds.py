@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .announcement import announce
-from .build_key import Build, compute_key, ignore_files
+from .build_key import KEY_LENGTH, Build, compute_key, explain_difference, ignore_files
 from .dockerfile import read_dockerfile
 from .pulls import PullFailed, pull_image
 
@@ -48,6 +48,7 @@ def run_build(arguments: Sequence[str], settings: Mapping[str, Any]) -> int:
     if not build.is_fresh and load_shared(key, build.tags, podman):
         print("nothing to build: this image was built before, for a workspace of this repository", file=sys.stderr)
         return 0
+    print(f"no image that was built before fits: {explain_difference(key, list_kept())}", file=sys.stderr)
     code = subprocess.run(command, check=False).returncode
     if code == 0:
         subprocess.run([podman, "tag", build.tags[0], f"{SHARED}:{key}"], check=False)
@@ -75,6 +76,13 @@ def load_shared(key: str, tags: Sequence[str], podman: str) -> bool:
         if subprocess.run([podman, "load", "--quiet", "--input", archive], check=False).returncode != 0:
             return False
     return subprocess.run([podman, "tag", name, *tags], check=False).returncode == 0
+
+
+def list_kept() -> list[str]:
+    """The keys of the archives that are here."""
+    names = os.listdir(CACHE) if os.path.isdir(CACHE) else []
+    keys = (name.removesuffix(".tar") for name in names if name.endswith(".tar"))
+    return sorted(key for key in keys if len(key) == KEY_LENGTH)
 
 
 def parse_build(arguments: Sequence[str]) -> Build | None:

@@ -23,12 +23,20 @@ from .services import StartFailed, add_main_command, host_options, read_plan, re
 
 SETTINGS = "/etc/fairlead/shim.json"
 CONTAINER_ID, OWNED, REFUSALS = "/ws/container.id", "/ws/owned", "/ws/refused"
+HOME = "/ws/home-of-user"
+"""Where the user has a home that outlives its containers; empty, or no file, if there is none."""
 OMISSIONS = "/ws/omissions"
 """What was left out of the container, a sentence per line."""
 PRIVATE = "/private"
 MAX_REFUSAL = 2000
 REFUSED = 125
 """The exit code of podman's own errors."""
+GIVE = """
+chown -R "$1": "$2"
+[ -z "$3" ] || [ -n "$(find "$3" -prune -user "$1")" ] || chown -R "$1": "$3"
+id -u "$1"
+id -g "$1"
+"""
 IDS = 65536
 SINCE = "24h"
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
@@ -47,7 +55,12 @@ def main(arguments: Sequence[str]) -> int:
             case ["run", *rest]:
                 announce(None)
                 remove_file(CONTAINER_ID)  # podman refuses to replace it
-                arguments = ["run", *settings["run"], *describe_container(rest, settings)]
+                arguments = [
+                    "run",
+                    *settings["run"],
+                    *keep_home(rest, settings),
+                    *describe_container(rest, settings),
+                ]
             case ["build", *rest]:
                 from .builds import run_build
 
@@ -80,6 +93,19 @@ def main(arguments: Sequence[str]) -> int:
     os.execv(podman, [podman, *arguments])
 
 
+def keep_home(arguments: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
+    """Options that mount the home folder, if the template keeps it."""
+    remove_file(HOME)
+    if not settings["keeps_home"]:
+        return []
+    from .home import describe_home
+
+    options, home = describe_home(settings["podman"], arguments, settings["work_folder"], note_omission)
+    with open(HOME, "w") as file:
+        file.write(home)
+    return options
+
+
 def read_settings() -> Mapping[str, Any]:
     with open(SETTINGS) as file:
         settings: Mapping[str, Any] = json.load(file)
@@ -101,7 +127,8 @@ def describe_container(arguments: Sequence[str], settings: Mapping[str, Any]) ->
 
 
 def give_ownership(arguments: Sequence[str], settings: Mapping[str, Any]) -> None:
-    """Gives the work folder and the secrets to the user of the workspace, before its first process runs there.
+    """Gives the work folder, the secrets and a home that is kept to the user of the workspace, before its first process
+    runs there. Files in the home change their owner only if the home itself belongs to another user.
 
     The names of users are those of the container, so a process there looks them up. The container cannot change the
     folder with the secrets, so no link can be in it.
@@ -110,8 +137,8 @@ def give_ownership(arguments: Sequence[str], settings: Mapping[str, Any]) -> Non
     container = read_text(CONTAINER_ID)
     if not user or not container or read_text(OWNED) == container:
         return
-    script = 'chown -R "$1": "$2"; id -u "$1"; id -g "$1"'
-    command = ["exec", "-u", "0", container, "/bin/sh", "-c", script, "-", user, settings["work_folder"]]
+    paths = (settings["work_folder"], read_text(HOME))
+    command = ["exec", "-u", "0", container, "/bin/sh", "-c", GIVE, "-", user, *paths]
     answer = subprocess.run([settings["podman"], *command], capture_output=True, text=True, check=False)
     match answer.stdout.split():
         case [uid, gid] if uid.isdigit() and gid.isdigit() and max(int(uid), int(gid)) < IDS:

@@ -28,6 +28,7 @@ from fairlead.runner.engines.devcontainer.settings import Settings
 SHIM = "/opt/fairlead/podman"
 CLI_TARGET = "/opt/cli"
 DEFAULT_CONFIGURATION = "/etc/fairlead/devcontainer.json"
+MIRRORS = "/etc/containers/registries.conf.d/zz-fairlead-mirrors.conf"
 CONTROL_MANIFEST = "/var/tmp/devcontainercli-root/control-manifest.json"
 SHIM_SCRIPT = """#!{python} -IS
 import sys
@@ -90,6 +91,8 @@ for (const stream of [process.stdout, process.stderr]) {
 without this, the end of long output is lost, and what waits for a reader is in memory."""
 PRIVILEGED_NETWORKS = 32
 """Which a template with the permission `privileged` can make, for containers in the container."""
+OWN_IMAGES, OWN_IMAGES_WORK = "images", "images-var"
+"""Folders of the workspace's disk, for images that were pulled with credentials."""
 GPU_DEVICES = ("nvidia0", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 GPU_FOLDERS = ("/etc/cdi", "/run/cdi")
 
@@ -138,6 +141,18 @@ class HolderFactory:
         holder = await start_holder(await self._plan(binds, files))
         try:
             return await holder.run("/bin/sh", "-c", LIMIT_ERRORS, "sh", *command, stdin=stdin)
+        finally:
+            await holder.kill()
+
+    async def pull_alone(self, command: Sequence[str], stdin: bytes) -> Result:
+        """Runs podman in a holder that has nothing of the workspace but the store of images that were pulled for it
+        alone, to which no other holder writes."""
+        files = describe_podman(self.settings, ())
+        binds = (bind_own(self.folder, OWN_IMAGES, "/ws"), bind_own(self.folder, OWN_IMAGES_WORK, "/var"))
+        holder = await start_holder(await self._plan(binds, files))
+        try:
+            await holder.expect("/bin/mkdir", "-p", "/ws/home", "/var/tmp", "/var/cache", "/var/lib", "/run/user")
+            return await holder.run(*command, stdin=stdin)
         finally:
             await holder.kill()
 
@@ -194,6 +209,7 @@ def describe_podman(settings: Settings, stores: Sequence[ImageStore]) -> dict[st
         **FILES,
         "/etc/resolv.conf": describe_resolver(settings),
         **_describe_registries(settings),
+        MIRRORS: describe_mirrors(settings),
         "/etc/containers/containers.conf": CONTAINERS_CONF.format(runtime=choose_runtime()),
         "/etc/containers/storage.conf": STORAGE_CONF.format(stores=json.dumps([each.target for each in stores])),
     }
@@ -230,6 +246,20 @@ def choose_runtime() -> str:
     """crun is the better one where it works: it refuses machines with both versions of cgroups."""
     names = ("crun", "runc") if is_unified() else ("runc", "crun")
     return next((each for each in names if shutil.which(each, path=PATH)), names[0])
+
+
+def describe_mirrors(settings: Settings) -> str:
+    """A file that podman reads after those of the machine."""
+    entries = []
+    for registry, mirror in settings.registry_mirrors:
+        scheme, has_scheme, rest = mirror.partition("://")
+        is_insecure = bool(has_scheme) and scheme == "http"
+        entries += [
+            f"[[registry]]\nprefix = {json.dumps(registry)}\nlocation = {json.dumps(registry)}",
+            f"[[registry.mirror]]\nlocation = {json.dumps(rest if has_scheme else mirror)}",
+            f"insecure = {json.dumps(is_insecure)}\n",
+        ]
+    return "\n".join(entries)
 
 
 def _describe_registries(settings: Settings) -> dict[str, str]:
