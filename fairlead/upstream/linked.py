@@ -119,8 +119,8 @@ class LinkExchanges:
         if self._user_agent and all(name != "user-agent" for name, _ in headers):
             headers = (("user-agent", self._user_agent), *headers)
         if isinstance(request.body, bytes) and request.body:
-            kept = tuple(each for each in headers if each[0] != "content-length")
-            headers = (("content-length", str(len(request.body))), *kept)
+            remaining = tuple(each for each in headers if each[0] != "content-length")
+            headers = (("content-length", str(len(request.body))), *remaining)
         return RequestHead(request.method, request.target, headers, has_body=bool(request.body), upgrade=upgrade)
 
     async def _open(self, request: Request, head: RequestHead) -> Stream:

@@ -1,6 +1,7 @@
 """Commands for clusters, projects, instances, apps and runners.
 
-- `cluster`, `cluster_add`, `cluster_role`, `cluster_status`: connected clusters
+- `cluster`, `cluster_add`, `cluster_role`, `cluster_status`: connected clusters; `cluster_agent`: the manifest of an
+  agent that dials out
 - `project`: projects, their members, and what they use of their quotas
 - `cluster_instance`: spaces and virtual clusters; `instance`: shared with `workspace` and `app_instance`
 - `vcluster_import`: virtual clusters that already run

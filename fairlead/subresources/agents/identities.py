@@ -124,8 +124,8 @@ class AgentIdentities:
             current = old.find(key, self._now())
             if current is None or current.state != CURRENT:
                 raise Unauthorized
-            kept = tuple(each for each in old.keys if each.state != PENDING)
-            return Identity(old.cluster_uid, old.token, (*kept, StoredKey(new_public_key, PENDING)))
+            remaining = tuple(each for each in old.keys if each.state != PENDING)
+            return Identity(old.cluster_uid, old.token, (*remaining, StoredKey(new_public_key, PENDING)))
 
         await self._change(await self._get_cluster(cluster), add)
 

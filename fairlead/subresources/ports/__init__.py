@@ -6,7 +6,6 @@
     stages.py      the pipeline of requests to these host names: who sends them, from which page, and whether they may
     cookies.py     the cookies of the programs in a workspace, which no other workspace can set or read
     headers.py     request and response headers
-    transport.py   a stream to a runner as the transport of an HTTP connection
     clients.py     the HTTP clients of ports, and their limits
     proxy.py       passes requests and WebSockets on, and the responses back
 

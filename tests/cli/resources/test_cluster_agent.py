@@ -1,0 +1,71 @@
+"""fairlead cluster add --agent: the manifest of an agent that dials out."""
+
+import base64
+from typing import Any
+
+import yaml
+
+from fairlead.cli.resources.cluster_agent import IDENTITY_SECRET, JOIN_SECRET, NAMESPACE, AgentManifest, build_manifest
+from fairlead.cli.resources.cluster_role import RolePart
+from tests.cli.resources.cluster_responses import CLUSTERS, build_cluster
+from tests.harness.cli import CliFixture
+from tests.harness.fake_server import failure_status
+
+CREATED = {"status": {"token": "fljoin_x", "serviceHost": "https://fairlead.example.com", "caCert": "the CA"}}
+MANIFEST = AgentManifest(
+    server="https://fairlead.example.com",
+    token="fljoin_x",
+    authority="the CA",
+    image="fairlead:1",
+    parts=(RolePart.SPACES,),
+    cluster_roles=("view",),
+)
+
+
+def find(objects: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:
+    (found,) = [each for each in objects if each["kind"] == kind and name in ("", each["metadata"]["name"])]
+    return found
+
+
+def test_the_manifest_has_the_token_the_ca_and_two_agents_that_share_a_key() -> None:
+    objects = build_manifest(MANIFEST)
+    join = find(objects, "Secret", JOIN_SECRET)["data"]
+    assert {key: base64.b64decode(value) for key, value in join.items()} == {"token": b"fljoin_x", "ca.crt": b"the CA"}
+    deployment = find(objects, "Deployment")["spec"]
+    assert deployment["replicas"] == 2
+    (container,) = deployment["template"]["spec"]["containers"]
+    assert "fljoin_x" not in str(container)
+    rules = find(objects, "Role", "fairlead-agent:identity")["rules"]
+    assert rules == [
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [IDENTITY_SECRET], "verbs": ["get", "patch"]}
+    ]
+
+
+def test_a_second_manifest_keeps_the_key_of_the_agents() -> None:
+    assert "data" not in find(build_manifest(MANIFEST), "Secret", IDENTITY_SECRET)
+
+
+def test_no_token_of_a_service_account_is_stored() -> None:
+    assert "kubernetes.io/service-account-token" not in str(build_manifest(MANIFEST))
+    assert find(build_manifest(MANIFEST), "Namespace")["metadata"]["name"] == NAMESPACE
+
+
+def test_add_creates_the_cluster_and_prints_its_manifest(ops: CliFixture) -> None:
+    ops.fake.on("GET", f"{CLUSTERS}/berlin", (404, failure_status(404, "NotFound", "not found")))
+    ops.fake.on("POST", f"{CLUSTERS}/berlin/agenttoken", (201, CREATED))
+    result = ops.run("cluster", "add", "berlin", "--agent", "--image", "fairlead:1")
+    assert result.code == 0, result.err
+    assert find(list(yaml.safe_load_all(result.out)), "Deployment")
+    assert "works once" in result.err
+    assert ops.fake.requests_to("POST", CLUSTERS)[0].body["spec"] == {"networkPeer": True}
+
+
+def test_a_cluster_with_an_agent_joins_again_and_a_dialled_one_does_not(ops: CliFixture) -> None:
+    ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, {**build_cluster(), "spec": {"networkPeer": True}}))
+    ops.fake.on("POST", f"{CLUSTERS}/berlin/agenttoken", (201, CREATED))
+    assert ops.run("cluster", "add", "berlin", "--agent").code == 0
+    assert ops.fake.requests_to("POST", CLUSTERS) == []
+    ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, build_cluster()))
+    refused = ops.run("cluster", "add", "berlin", "--agent")
+    assert refused.code == 1
+    assert "set spec.networkPeer to true first" in refused.err
