@@ -12,10 +12,11 @@ from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.clusters import (
     CLUSTERS,
     VIRTUAL_CLUSTERS,
+    AgentRef,
     KubeconfigRef,
     NotConnected,
     UpstreamRegistry,
-    cluster_kubeconfig_ref,
+    cluster_transport_ref,
     virtual_cluster_kubeconfig_ref,
 )
 from fairlead.upstream.kube_client import KubeApi, KubeClient, RequestSender
@@ -104,7 +105,12 @@ class RegistryClusterAccess:
     @asynccontextmanager
     async def open_cluster_endpoint(self, cluster: str) -> AsyncIterator[ClusterEndpoint]:
         entry = self.registry.resource(self.api_group, CLUSTERS).get_cached("", cluster)
-        reference = cluster_kubeconfig_ref(decode(entry), self.system_namespace) if entry is not None else None
+        reference = cluster_transport_ref(decode(entry), self.system_namespace) if entry is not None else None
+        if isinstance(reference, AgentRef):
+            raise NotConnected(
+                "ReachedThroughAgent",
+                f'cluster "{cluster}" is reached through its agent, and never dialled; Helm cannot deploy charts there',
+            )
         if reference is None:
             raise NotConnected(
                 "KubeconfigNotSet", f'cluster "{cluster}" is not connected; name a secret in its spec.config'

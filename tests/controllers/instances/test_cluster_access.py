@@ -89,6 +89,17 @@ async def test_a_cluster_that_is_not_connected_has_a_reason(
     assert caught.value.reason == reason
 
 
+async def test_a_cluster_with_an_agent_is_never_dialled_for_other_programs(api: RegistryFixture) -> None:
+    with FakeCluster() as fake_cluster:
+        kubeconfig = fake_cluster.build_kubeconfig()
+    await create_project_and_cluster(api, kubeconfig)
+    await api.patch("Cluster", "c", lambda each: each["spec"].update(networkPeer=True))
+    with pytest.raises(NotConnected) as caught:
+        async with build_access(api, "127.0.0.0/8").open_cluster_endpoint("c"):
+            pass
+    assert caught.value.reason == "ReachedThroughAgent"
+
+
 @pytest.mark.parametrize(("path", "error_type"), [("/fake/never", TimedOut), ("/big", ProtocolError)])
 def test_the_version_request_to_a_virtual_cluster_has_a_timeout_and_a_size_limit(
     path: str, error_type: type[UpstreamError], monkeypatch: pytest.MonkeyPatch
