@@ -1,6 +1,6 @@
 """The keys of the agent, and where they are kept: in a file, or in a Secret of the cluster that all its agents share.
 
-Several agents of one cluster have one identity. Whoever writes it first wins, and the others take what is there.
+Several agents of one cluster have one identity. The first to write it wins, and the others take what is there.
 """
 
 from base64 import b64decode, b64encode

@@ -1,7 +1,7 @@
 """Builds the part of the agent that dials out: its token, its identity, the CA that it trusts, and its sessions.
 
 The join token has the fingerprint of the server's CA. Without a file with that CA, the agent fetches it from the server
-and compares: whoever answers in the server's place has another one.
+and compares: another program that answers in the place of the server has another one.
 """
 
 from collections.abc import AsyncIterator

@@ -59,6 +59,6 @@ class FrameBudget:
         self._left = min(self._burst, self._left + (now - self._since) * self._per_second)
         self._since = now
         if self._left < 1:
-            return False  # and not counted: whoever waits then has room again at once
+            return False  # and not counted: there is room again at once for those that wait
         self._left -= 1
         return True

@@ -1,4 +1,4 @@
-"""A web IDE: a port of the workspace on which an editor for the browser starts when somebody opens it.
+"""A web IDE: a port of the workspace on which an editor for the browser starts when a user opens it.
 
 The option `webIDE` of the template's provider says which: `image` for what the image has, code-server or
 openvscode-server, else the name of an npm package that has one of them. The package is installed once, into the home
@@ -77,7 +77,7 @@ class WebIdes:
     def _forget(self, uid: str, ended: asyncio.Task[None]) -> None:
         self._starts.pop(uid, None)
         if not ended.cancelled():
-            ended.exception()  # it may be that nobody waits any more
+            ended.exception()  # perhaps no request waits any more
 
     async def close(self) -> None:
         for task in list(self._starts.values()):
@@ -93,7 +93,7 @@ def find_package(workspace: Object | None) -> str:
 
 
 def list_ports(workspace: Object | None, listening: Sequence[ListeningPort]) -> list[ListeningPort]:
-    """The ports of a workspace, and that of its web IDE, also before somebody opens it."""
+    """The ports of a workspace, and that of its web IDE, also before it is opened."""
     found = [each for each in listening if each.port != PORT]
     return [LISTED, *found] if find_package(workspace) else list(listening)
 

@@ -180,7 +180,7 @@ class _Exchange:
         else:
             self.response.fail(error)
             if self.response.head_received.done() and not self.response.head_received.cancelled():
-                self.response.head_received.exception()  # it is not lost if nobody waits for it any more
+                self.response.head_received.exception()  # it is not lost if no request waits for it any more
         if self._stream is not None:
             self._stream.abandon("the exchange is over")
             self._stream = None

@@ -74,6 +74,7 @@ ADMISSION_ORDER = {
         "mark-trusted-templates",
         "prevent-deletion-while-used",
         "check-presets",
+        "check-prebuilds",
         "restrict-workspace-templates",
         "warn-about-workspace-templates",
         "prevent-runner-deletion-while-used",

@@ -176,11 +176,13 @@ class FakeCluster:
 
     async def _stop(self) -> None:
         if self._server is not None:
+            # Connections that were accepted just now get their transport in a task that has not begun. It fails, and
+            # leaves their socket open, if the server is closed by then (a fault of asyncio), or if it is cancelled.
+            for listener in self._server.sockets:
+                self._loop.remove_reader(listener.fileno())
+            await asyncio.sleep(0)
             self._server.close()
             self._server = None
-        # Connections that were accepted just now get their transport in a task that has not begun. Cancelled before, it
-        # would leave their socket open.
-        await asyncio.sleep(0)
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()

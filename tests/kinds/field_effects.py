@@ -70,9 +70,10 @@ READERS = {
         ProjectSecret.spec.data SharedSecret.spec.data DevPodWorkspace*.valueFrom.*
     """,
     # Clusters and runners
-    "fairlead/upstream/clusters.py": "Cluster.spec.config.* VirtualClusterInstance.spec.config.*",
+    "fairlead/upstream/clusters.py": """
+        Cluster.spec.config.* VirtualClusterInstance.spec.config.* Cluster.spec.networkPeer
+    """,
     "fairlead/controllers/clusters/local_cluster.py": "Cluster.spec.local",
-    "fairlead/controllers/clusters/clusters.py": "Cluster.spec.networkPeer",
     "fairlead/kinds/clusters/runner.py": "Runner.spec.unusable",
     "fairlead/controllers/workspaces/runner_deployments.py": """
         Runner.spec.clusterRef.podTemplate.spec.image

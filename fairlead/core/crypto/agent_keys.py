@@ -162,16 +162,16 @@ class Challenges:
 
     def issue(self, now: float) -> str:
         content = int(now).to_bytes(8, "big") + secrets.token_bytes(16)
-        return encode_bytes(content + self._seal(content))
+        return encode_bytes(content + self._authenticate(content))
 
     def is_valid(self, challenge: str, now: float) -> bool:
         try:
             content = decode_bytes(challenge)
         except InvalidKey:
             return False
-        issued, seal = content[:24], content[24:]
+        issued, code = content[:24], content[24:]
         age = now - int.from_bytes(issued[:8], "big")
-        return hmac.compare_digest(seal, self._seal(issued)) and -NONCE_SECONDS <= age <= NONCE_SECONDS
+        return hmac.compare_digest(code, self._authenticate(issued)) and -NONCE_SECONDS <= age <= NONCE_SECONDS
 
-    def _seal(self, content: bytes) -> bytes:
+    def _authenticate(self, content: bytes) -> bytes:
         return hmac.digest(self.secret, CONTEXT + content, "sha256")

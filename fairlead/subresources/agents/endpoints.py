@@ -162,7 +162,7 @@ class AgentEndpoints:
             raise Unauthorized("the challenge has expired; get another one")
 
     def _pass_gate(self, call: Call) -> None:
-        """Strangers may knock as often as they like: that must keep out no agents of other networks."""
+        """Requests without an identity, in any number, keep out no agents of other networks."""
         network = client_network(call.source)
         gate = self._gates.get(network)
         if gate is None:

@@ -125,7 +125,7 @@ def test_what_keeps_a_new_workspace_from_coming_up_is_said(
 
 
 @pytest.mark.parametrize("reason", ["RunnerNotStarted", "RunnerFailed", "RunnerSilent"])
-def test_a_member_who_may_not_see_runners_is_told_what_the_workspace_says(creator: CliFixture, reason: str) -> None:
+def test_a_member_who_may_not_see_runners_gets_what_the_workspace_says(creator: CliFixture, reason: str) -> None:
     waiting = build_workspace(conditions=[build_condition("Ready", "False", reason, "the runner local sleeps")])
     creator.fake.on("GET", DEV, (200, waiting))
     creator.fake.on("GET", f"{M}/runners/local", (403, failure_status(403, "Forbidden", "no")))

@@ -98,15 +98,13 @@ def test_a_disk_that_is_nearly_full_is_no_place_for_another_workspace(tmp_path: 
     check_free_disk(make_settings(tmp_path, min_free_bytes=1))
 
 
-async def test_folders_belong_to_the_workspace_and_what_earlier_versions_left_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_folders_belong_to_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owners: dict[str, int] = {}
     monkeypatch.setattr(os, "chown", lambda path, uid, gid, follow_symlinks: owners.update({path.name: uid}))
     folder, grant = WorkspaceFolder(tmp_path), make_grant()
     prepare_folders(folder, grant)
-    assert sorted(os.listdir(tmp_path)) == ["private", "var", "work", "ws"]
-    assert owners == dict.fromkeys(("demo", "ws", "var", "private"), grant.first_uid)
+    assert sorted(os.listdir(tmp_path)) == ["images", "images-var", "private", "var", "work", "ws"]
+    assert owners == dict.fromkeys(("demo", "ws", "var", "private", "images", "images-var"), grant.first_uid)
     assert not folder.private.stat().st_mode & 0o077 and not folder.store.stat().st_mode & 0o077
 
 

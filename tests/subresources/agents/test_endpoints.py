@@ -214,18 +214,18 @@ async def test_handshakes_are_limited_before_anything_is_read() -> None:
 
 
 @on_virtual_time
-async def test_handshakes_of_strangers_keep_out_no_agents_of_other_networks_nor_count_for_later() -> None:
+async def test_anonymous_handshakes_keep_out_no_agents_of_other_networks_nor_count_for_later() -> None:
     async with open_agent_api() as api:
-        stranger = call("/agents/challenge")
-        stranger.client = "192.0.2.1:4000"
+        anonymous = call("/agents/challenge")
+        anonymous.client = "192.0.2.1:4000"
         for _ in range(50 * HANDSHAKE_BURST):
             with suppress(TooManyRequests):
-                await api.endpoints.show_challenge(stranger)
+                await api.endpoints.show_challenge(anonymous)
         other = call("/agents/challenge")
         other.client = "198.51.100.1:4000"
         assert (await api.endpoints.show_challenge(other)).status == 200
         await asyncio.sleep(1)
-        assert (await api.endpoints.show_challenge(stranger)).status == 200
+        assert (await api.endpoints.show_challenge(anonymous)).status == 200
 
 
 @pytest.mark.parametrize("body", [{}, [], {"token": 5}, {"proof": {}, "publicKey": "x", "signature": ""}])

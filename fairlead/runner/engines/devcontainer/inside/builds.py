@@ -48,7 +48,7 @@ def run_build(arguments: Sequence[str], settings: Mapping[str, Any]) -> int:
     if not build.is_fresh and load_shared(key, build.tags, podman):
         print("nothing to build: this image was built before, for a workspace of this repository", file=sys.stderr)
         return 0
-    print(f"no image that was built before fits: {explain_difference(key, list_kept())}", file=sys.stderr)
+    print(f"no image that was built before fits: {explain_difference(key, list_cached_keys())}", file=sys.stderr)
     code = subprocess.run(command, check=False).returncode
     if code == 0:
         subprocess.run([podman, "tag", build.tags[0], f"{SHARED}:{key}"], check=False)
@@ -78,7 +78,7 @@ def load_shared(key: str, tags: Sequence[str], podman: str) -> bool:
     return subprocess.run([podman, "tag", name, *tags], check=False).returncode == 0
 
 
-def list_kept() -> list[str]:
+def list_cached_keys() -> list[str]:
     """The keys of the archives that are here."""
     names = os.listdir(CACHE) if os.path.isdir(CACHE) else []
     keys = (name.removesuffix(".tar") for name in names if name.endswith(".tar"))
