@@ -321,7 +321,7 @@ def test_what_was_left_out_is_not_there(left_out: str) -> None:
 
 @pytest.fixture(scope="module")
 def inherited(hostile: Hostile) -> str:
-    """The label is that of a stage of a Dockerfile. The CLI takes the labels of its base image only, so it has no effect."""
+    """The label is that of a stage of a Dockerfile, which has no effect: the CLI takes those of its base image only."""
     label = json.dumps(LABEL).replace('"', '\\"')
     files = {
         ".devcontainer/devcontainer.json": json.dumps(
@@ -358,7 +358,7 @@ def test_what_a_feature_or_an_image_brings_is_not_there(inherited: str) -> None:
 
 HOSTILE_SERVICE = """
 services:
-  app: {image: {image}, user: root, volumes: ["..:/workspaces/demo"]}
+  app: {image: {image}, user: root, command: sleep infinity, volumes: ["..:/workspaces/demo"]}
   evil:
     image: {image}
     user: root
