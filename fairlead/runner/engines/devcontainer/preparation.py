@@ -190,5 +190,6 @@ def decode_spec(fields: dict[str, Any]) -> WorkspaceSpec:
         "limits": Limits(**fields["limits"]),
         "permissions": frozenset(fields["permissions"]),
         "git_path_hosts": tuple(fields.get("git_path_hosts") or ()),  # 0.2 has none
+        "registries": (),  # they are secrets, which are not stored
     }
     return WorkspaceSpec(**{**fields, **changes})
