@@ -108,7 +108,8 @@ def cast(installation: Cast) -> Iterator[Cast]:
 
 def list_names(admin: httpx.Client) -> set[str]:
     """The paths of all objects outside of projects of the kinds that tests create there."""
-    lists = (f"{M}/devpodworkspacetemplates", f"{M}/teams", f"{RBAC}/clusterroles", f"{RBAC}/clusterrolebindings")
+    kinds = ("devpodworkspacetemplates", "spacetemplates", "virtualclustertemplates", "apps", "teams")
+    lists = (*(f"{M}/{kind}" for kind in kinds), f"{RBAC}/clusterroles", f"{RBAC}/clusterrolebindings")
     return {f"{each}/{item['metadata']['name']}" for each in lists for item in admin.get(each).json()["items"]}
 
 
