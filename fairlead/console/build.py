@@ -7,10 +7,15 @@ All other paths below `/console/` are pages, and get index.html. It is a templat
 address of the folder of the build, without a slash at the end. `{{preload}}` is replaced by a `modulepreload` link for
 each module that main.js imports statically, directly or indirectly, and `{{styles}}` by links to all stylesheets.
 
+A browser paints nothing until it has the stylesheets in the head, which takes seconds on a slow network. So these links
+are at the end of the body, behind a skeleton of the page. What that needs is in the page itself: `{{first.css}}` and
+`{{first.js}}` are replaced by these files. The content security policy allows both by their digests.
+
 Addresses in the page are relative, because a proxy may serve it below any path. They depend on the depth of the page's
 own path. `<base>` would do the same, but the content security policy forbids it.
 """
 
+import base64
 import gzip
 import hashlib
 import posixpath
@@ -27,6 +32,8 @@ STATIC_FOLDER = Path(__file__).parent / "static"
 VENDORED = "vendor/"
 """What others wrote, as small as it gets, with its licences."""
 INDEX, ENTRY_MODULE, BASE_STYLES = "index.html", "main.js", "styles/base.css"
+FIRST_STYLES, FIRST_SCRIPT = "first.css", "first.js"
+REPLACED = ("assets", "preload", "styles", FIRST_STYLES, FIRST_SCRIPT)
 MAX_FILES, MAX_TOTAL_BYTES = 500, 8 * 1024 * 1024
 MAX_PAGE_DEPTH = 16
 """Slashes in the path of a page, below `/console/`."""
@@ -59,29 +66,43 @@ class StaticFile:
 
 @dataclass(frozen=True, slots=True)
 class ConsoleBuild:
-    """All files of the console. `pages` has index.html by the depth of the page's path."""
+    """All files of the console. `pages` has index.html by the depth of the page's path. The sources are those of a
+    content security policy, for what is inline in the pages."""
 
     hash: str
     assets: Mapping[str, StaticFile]
     pages: tuple[StaticFile, ...]
+    style_source: str
+    script_source: str
 
 
 def load_build(folder: Path = STATIC_FOLDER) -> ConsoleBuild:
     """Reads the files of a folder. Raises ValueError if they do not fit together."""
     contents = _read_files(folder)
-    for needed in (INDEX, ENTRY_MODULE):
+    for needed in (INDEX, ENTRY_MODULE, FIRST_STYLES, FIRST_SCRIPT):
         if needed not in contents:
             raise ValueError(f"{folder}: the console has no {needed}")
     build_hash = _hash_files(contents)
+    template = contents.pop(INDEX).decode()
+    first = {path: contents.pop(path) for path in (FIRST_STYLES, FIRST_SCRIPT)}
     modules = [path for path in find_static_graph(ENTRY_MODULE, contents) if path.endswith(".js")]
     preload = "\n".join(f'<link rel="modulepreload" href="{{{{assets}}}}/{path}">' for path in modules)
     styles = "\n".join(f'<link rel="stylesheet" href="{{{{assets}}}}/{path}">' for path in _list_styles(contents))
-    template = contents[INDEX].decode().replace("{{preload}}", preload).replace("{{styles}}", styles)
+    template = template.replace("{{preload}}", preload).replace("{{styles}}", styles)
+    for path, content in first.items():
+        template = template.replace(f"{{{{{path}}}}}", content.decode())
     return ConsoleBuild(
-        build_hash,
-        {path: _encode_file(path, content) for path, content in contents.items() if path != INDEX},
-        tuple(_render_page(template, build_hash, depth) for depth in range(MAX_PAGE_DEPTH + 1)),
+        hash=build_hash,
+        assets={path: _encode_file(path, content) for path, content in contents.items()},
+        pages=tuple(_render_page(template, build_hash, depth) for depth in range(MAX_PAGE_DEPTH + 1)),
+        style_source=_describe_source(first[FIRST_STYLES]),
+        script_source=_describe_source(first[FIRST_SCRIPT]),
     )
+
+
+def _describe_source(content: bytes) -> str:
+    """What a content security policy allows, by its digest."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content).digest()).decode()}'"
 
 
 def _read_files(folder: Path) -> dict[str, bytes]:
@@ -145,7 +166,7 @@ def _render_page(template: str, build_hash: str, depth: int) -> StaticFile:
     prefix = "../" * depth
     page = template.replace("{{assets}}", f"{prefix}assets/{build_hash}")
     if "{{" in page:
-        raise ValueError(f"{INDEX}: only {{{{assets}}}}, {{{{preload}}}} and {{{{styles}}}} can be replaced")
+        raise ValueError(f"{INDEX}: only {', '.join(f'{{{{{name}}}}}' for name in REPLACED)} can be replaced")
     return _encode_file(INDEX, page.encode())
 
 

@@ -26,29 +26,12 @@ from fairlead.server.discovery.health import TEXT
 from fairlead.server.http.response import accepts_gzip
 
 HTML = "text/html"
-CONTENT_SECURITY_POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data:",
-        "font-src 'self'",
-        "connect-src 'self'",
-        "manifest-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
-    )
-)
 PERMISSIONS_POLICY = ", ".join(
     f"{feature}=()"
     for feature in ("camera", "microphone", "geolocation", "payment", "usb", "serial", "display-capture")
 )
 PAGE_HEADERS = (
     ("cache-control", "no-cache"),
-    ("content-security-policy", CONTENT_SECURITY_POLICY),
     ("referrer-policy", "no-referrer"),
     ("x-frame-options", "DENY"),
     ("cross-origin-opener-policy", "same-origin"),
@@ -62,11 +45,32 @@ ASSET_HEADERS = (
 _NO_STORE = ("cache-control", "no-store")
 
 
+def build_content_security_policy(build: ConsoleBuild) -> str:
+    """Files of this server, and the one style and script that are in the page, by their digests."""
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src 'self' {build.script_source}",
+            f"style-src 'self' {build.style_source}",
+            "img-src 'self' data:",
+            "font-src 'self'",
+            "connect-src 'self'",
+            "manifest-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
+        )
+    )
+
+
 class ConsoleHandler:
     """The handler of one build."""
 
     def __init__(self, build: ConsoleBuild) -> None:
         self._build = build
+        self._page_headers = (*PAGE_HEADERS, ("content-security-policy", build_content_security_policy(build)))
 
     def __call__(self, call: Call) -> Awaitable[Reply]:
         path = call.target.path
@@ -80,7 +84,7 @@ class ConsoleHandler:
         depth = call.raw_target.partition("?")[0].count("/") - 2
         if not 0 <= depth <= MAX_PAGE_DEPTH:
             return _not_found()
-        return _build_reply(call, self._build.pages[depth], PAGE_HEADERS)
+        return _build_reply(call, self._build.pages[depth], self._page_headers)
 
     def _serve_asset(self, call: Call, path: str) -> Reply:
         """A file of this build. One of another build may have other content, even if there is one of the same name: a

@@ -31,7 +31,7 @@ MAX_FIRST_VISIT, MAX_PAGE = 100_000, 60_000
 MAX_BYTES = 650_000
 """Of all pages together, as sent and not compressed, without what others wrote."""
 
-VIEW_FUNCTIONS = frozenset({"show", "above", "summary", "tabs", "actions"})
+VIEW_FUNCTIONS = frozenset({"show", "above", "title", "summary", "tabs", "actions"})
 """What modules of pages export for the tables that import them, such as pages/object-views.js."""
 
 LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\.)*`|//[^\n]*', re.DOTALL)

@@ -5,7 +5,10 @@ from typing import Any
 
 from tests.console.browser import Page, role
 
-MODULES = "document.querySelector('script[type=module]').src.replace(/main\\.js$/, '')"
+MODULES = """performance.getEntriesByType('resource').map((each) => each.name)
+  .find((name) => name.endsWith('/main.js')).replace(/main\\.js$/, '')"""
+"""The address in the document is relative, and a page changes its own."""
+EDITOR = ".yaml .cm-content"
 
 
 def open_form(page: Page, path: str) -> None:
@@ -38,3 +41,10 @@ def read_editor(page: Page) -> str:
     """The text of the editor for YAML, once it is loaded."""
     page.wait_for(".yaml .cm-content, .yaml textarea")
     return str(page.eval(READ_EDITOR))
+
+
+def replace_in_editor(page: Page, before: str, after: str) -> None:
+    """Selects a text in the editor and pastes another one over it."""
+    text = read_editor(page)
+    assert before in text
+    page.fill(page.attribute(EDITOR, "aria-label") or "", text.replace(before, after, 1))

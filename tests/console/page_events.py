@@ -30,6 +30,8 @@ class Request:
     is_cached: bool = False
     is_finished: bool = False
     error: str = ""
+    loader: str = ""
+    """The document that has sent it."""
 
     @property
     def is_api(self) -> bool:
@@ -82,6 +84,13 @@ class PageEvents:
     def _on_lifecycle(self, params: Params) -> None:
         if params["name"] == "load":
             self.loaded.append(params["loaderId"])
+            self._end_former_requests(params["loaderId"])
+
+    def _end_former_requests(self, loader: str) -> None:
+        """Of some requests of a document that is gone the browser does not tell the end."""
+        for each in self.requests.values():
+            if not each.status and each.loader not in ("", loader):
+                each.is_finished = True
 
     def _on_dialog(self, params: Params) -> None:
         self.dialogs.append(params["message"])
@@ -116,7 +125,9 @@ class PageEvents:
         parts = urlsplit(request["url"])
         if parts.scheme in ("http", "https"):
             path = request["url"].removeprefix(self._base_url)
-            self.requests[params["requestId"]] = Request(request["method"], path, params.get("type", ""))
+            self.requests[params["requestId"]] = Request(
+                request["method"], path, params.get("type", ""), loader=params.get("loaderId", "")
+            )
             self.changes += 1
 
     def _on_response(self, params: Params) -> None:

@@ -22,6 +22,7 @@ INSIDE = "/api/v1/namespaces/corner"
 CREATED = "2026-11-18T12:00:00Z"
 SPACE_PAGE = "spaceinstances/service-p-corners/corner"
 POD = "web-6f7c9d"
+METRICS = "/apis/metrics.k8s.io/v1beta1"
 OWN_PATHS = ("/api", "/apis", "/version", "/readyz", "/api/v1/nodes", "/api/v1/namespaces/kube-system")
 
 
@@ -33,12 +34,12 @@ class SpaceCluster:
     denied: set[str]
 
 
-def metadata(name: str) -> dict[str, Any]:
-    common = {"namespace": "corner", "resourceVersion": "1", "creationTimestamp": CREATED}
+def metadata(name: str, namespace: str = "corner") -> dict[str, Any]:
+    common = {"namespace": namespace, "resourceVersion": "1", "creationTimestamp": CREATED}
     return {"name": name, "uid": f"uid-of-{name}", **common}
 
 
-def build_pods() -> list[dict[str, Any]]:
+def build_pods(namespace: str = "corner") -> list[dict[str, Any]]:
     web = {
         "nodeName": "node-1",
         "initContainers": [{"name": "migrate", "image": "example/migrate:1"}],
@@ -64,18 +65,35 @@ def build_pods() -> list[dict[str, Any]]:
         "containerStatuses": [{"name": "c", "ready": False, "restartCount": 7, "state": {"waiting": waiting}}],
     }
     return [
-        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata(POD), "spec": web, "status": running},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata(POD, namespace), "spec": web, "status": running},
         {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": metadata("worker-0"),
+            "metadata": metadata("worker-0", namespace),
             "spec": {"containers": [{"name": "c", "image": "example/broken"}]},
             "status": pending,
         },
     ]
 
 
-def serve_contents(cluster: FakeCluster) -> None:
+def build_metrics_group() -> dict[str, Any]:
+    def describe(plural: str, kind: str, scope: str) -> dict[str, Any]:
+        response_kind = {"group": "metrics.k8s.io", "version": "v1beta1", "kind": kind}
+        common = {"singularResource": "", "verbs": ["get", "list"]}
+        return {"resource": plural, "scope": scope, "responseKind": response_kind, **common}
+
+    resources = [describe("pods", "PodMetrics", "Namespaced"), describe("nodes", "NodeMetrics", "Cluster")]
+    return {"metadata": {"name": "metrics.k8s.io"}, "versions": [{"version": "v1beta1", "resources": resources}]}
+
+
+def build_usage(name: str, namespace: str) -> dict[str, Any]:
+    containers = [{"name": name, "usage": {"cpu": f"{cpu}n", "memory": "128Mi"}} for cpu in (125_000_000, 250_000_000)]
+    return {"metadata": {"name": name, "namespace": namespace}, "containers": containers}
+
+
+def serve_contents(cluster: FakeCluster, namespace: str = "corner") -> None:
+    inside = f"/api/v1/namespaces/{namespace}"
+
     def describe(name: str, kind: str) -> dict[str, Any]:
         return {"name": name, "singularName": "", "namespaced": True, "kind": kind, "verbs": ["get", "list", "create"]}
 
@@ -86,16 +104,26 @@ def serve_contents(cluster: FakeCluster) -> None:
         describe("events", "Event"),
         describe("resourcequotas", "ResourceQuota"),
         describe("configmaps", "ConfigMap"),
+        {**describe("nodes", "Node"), "namespaced": False},
     ]
     versions = {"kind": "APIVersions", "versions": ["v1"]}
     cluster.set_behaviour("/api", serve_discovery(versions, build_core_discovery(resources)))
     groups: dict[str, Any] = {"kind": "APIGroupList", "groups": []}
-    cluster.set_behaviour("/apis", serve_discovery(groups, build_discovery_list([])))
-    pods = build_pods()
+    cluster.set_behaviour("/apis", serve_discovery(groups, build_discovery_list([build_metrics_group()])))
+    pods = build_pods(namespace)
+    usages = [build_usage(pod["metadata"]["name"], namespace) for pod in pods]
+    cluster.set_response(f"{METRICS}/namespaces/{namespace}/pods", build_json_response({"items": usages}))
+    cluster.set_response(f"{METRICS}/namespaces/{namespace}/pods/{POD}", build_json_response(usages[0]))
+    capacity = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+    ready = {"type": "Ready", "status": "True"}
+    node = {"metadata": {"name": "node-1", "uid": "n"}, "status": {"capacity": capacity, "conditions": [ready]}}
+    cluster.set_response("/api/v1/nodes", build_json_response({"metadata": {}, "items": [node]}))
+    nodes = [{"metadata": {"name": "node-1"}, "usage": {"cpu": "1500m", "memory": "6Gi"}}]
+    cluster.set_response(f"{METRICS}/nodes", build_json_response({"items": nodes}))
     quota = {"hard": {"pods": "10", "requests.cpu": "4"}, "used": {"pods": "2", "requests.cpu": "3500m"}}
     events = [
         {
-            "metadata": metadata(f"event-{number}"),
+            "metadata": metadata(f"event-{number}", namespace),
             "type": "Warning",
             "reason": "BackOff",
             "message": f"pulled in vain, {number}",
@@ -104,15 +132,20 @@ def serve_contents(cluster: FakeCluster) -> None:
         }
         for number in (1, 2)
     ]
-    lists = {"pods": pods, "resourcequotas": [{"metadata": metadata("limits"), "status": quota}], "events": events}
+    lists = {
+        "pods": pods,
+        "resourcequotas": [{"metadata": metadata("limits", namespace), "status": quota}],
+        "events": events,
+    }
     for plural, items in lists.items():
-        cluster.set_response(f"{INSIDE}/{plural}", build_json_response({"metadata": {}, "items": items}))
+        cluster.set_response(f"{inside}/{plural}", build_json_response({"metadata": {}, "items": items}))
     for pod in pods:
-        cluster.set_response(f"{INSIDE}/pods/{pod['metadata']['name']}", build_json_response(pod))
+        cluster.set_response(f"{inside}/pods/{pod['metadata']['name']}", build_json_response(pod))
 
 
 @contextmanager
-def running_space_cluster(server: ConsoleServer) -> Iterator[SpaceCluster]:
+def running_cluster() -> Iterator[SpaceCluster]:
+    """A cluster that is not connected yet, without contents."""
     respond = build_kube_responder(FakeKube())
     denied: set[str] = set()
 
@@ -123,15 +156,22 @@ def running_space_cluster(server: ConsoleServer) -> Iterator[SpaceCluster]:
             return build_json_response({**review, "status": {"allowed": resource not in denied}}, 201)
         if request.header("content-type") == "application/yaml":  # as an API server reads it
             return build_json_response({"metadata": {"name": "made-here", "namespace": "corner"}}, 201)
-        return None if request.path in OWN_PATHS else respond(request)
+        is_own = request.path in OWN_PATHS or request.path.endswith("/log")  # what behaviours answer
+        return None if is_own else respond(request)
 
-    with FakeCluster(respond_or_default) as fake, server.server.client() as admin:
-        serve_contents(fake)
-        connect_cluster(admin, "oslo", fake.build_kubeconfig())
+    with FakeCluster(respond_or_default) as fake:
+        yield SpaceCluster(fake, denied)
+
+
+@contextmanager
+def running_space_cluster(server: ConsoleServer) -> Iterator[SpaceCluster]:
+    with running_cluster() as cluster, server.server.client() as admin:
+        serve_contents(cluster.fake)
+        connect_cluster(admin, "oslo", cluster.fake.build_kubeconfig())
         wait_until(partial(is_online, admin, "oslo"), what="oslo is online")
         create_resource(admin, "projects", "Project", "corners", allowedClusters=[{"name": "oslo"}])
         spec = {"clusterRef": {"cluster": "oslo", "namespace": "corner"}, "template": {}}
         create_resource(admin, "namespaces/service-p-corners/spaceinstances", "SpaceInstance", "corner", **spec)
         path = f"{GROUP}/namespaces/service-p-corners/spaceinstances/corner"
         wait_until(lambda: server.send("GET", path).get("status", {}).get("phase") == "Ready", what="it is ready")
-        yield SpaceCluster(fake, denied)
+        yield cluster

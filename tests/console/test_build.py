@@ -1,6 +1,8 @@
 """console.build: the files of the console, their addresses, and the page that loads them."""
 
+import base64
 import gzip
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,8 @@ FILES = {
     "core/a.js": "export {};\n",
     "later.js": "",
     "styles/a.css": "",
+    "first.css": "",
+    "first.js": "",
 }
 
 
@@ -103,15 +107,36 @@ def test_files_are_compressed_once_if_that_makes_them_smaller(tmp_path: Path) ->
     assert build.assets["later.js"].compressed is None
 
 
-def test_the_template_is_not_an_asset(tmp_path: Path) -> None:
-    assert load_build(write_files(tmp_path)).assets.keys() == FILES.keys() - {"index.html"}
+def test_the_template_and_what_is_in_it_are_no_assets(tmp_path: Path) -> None:
+    assert load_build(write_files(tmp_path)).assets.keys() == FILES.keys() - {"index.html", "first.css", "first.js"}
+
+
+def test_what_the_page_needs_first_is_in_it_and_allowed_by_its_digest(tmp_path: Path) -> None:
+    page = "<style>{{first.css}}</style><script>{{first.js}}</script>"
+    build = load_build(write_files(tmp_path, **{"index.html": page, "first.css": "b { top: 0 }", "first.js": "a();"}))
+    assert build.pages[1].body == b"<style>b { top: 0 }</style><script>a();</script>"
+    assert build.style_source == "'sha256-" + digest(b"b { top: 0 }") + "'"
+    assert build.script_source == "'sha256-" + digest(b"a();") + "'"
+
+
+def digest(content: bytes) -> str:
+    return base64.b64encode(hashlib.sha256(content).digest()).decode()
+
+
+def test_the_stylesheets_of_the_shipped_page_are_behind_its_skeleton() -> None:
+    head, _, body = load_build().pages[0].body.partition(b"<body>")
+    assert b'rel="stylesheet"' not in head
+    assert body.index(b'class="skeleton"') < body.index(b'rel="stylesheet"')
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"notes.md": "x"}, "notes.md: files of the console end in one of"),
-        ({"index.html": "{{other}}"}, "index.html: only {{assets}}, {{preload}} and {{styles}} can be replaced"),
+        (
+            {"index.html": "{{other}}"},
+            "{{assets}}, {{preload}}, {{styles}}, {{first.css}}, {{first.js}} can be replaced",
+        ),
         ({"main.js": 'import "./none.js";'}, "main.js imports none.js, which does not exist"),
     ],
 )
@@ -121,8 +146,8 @@ def test_files_that_do_not_fit_together_are_rejected(tmp_path: Path, changes: di
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["index.html", "main.js"])
-def test_a_folder_without_the_page_or_its_first_module_is_rejected(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["index.html", "main.js", "first.css", "first.js"])
+def test_a_folder_without_the_page_or_what_it_needs_first_is_rejected(tmp_path: Path, name: str) -> None:
     write_files(tmp_path)
     (tmp_path / name).unlink()
     with pytest.raises(ValueError, match=f"the console has no {name}"):

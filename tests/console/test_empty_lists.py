@@ -36,7 +36,7 @@ def test_an_empty_list_says_what_its_reader_may_see_and_do(
     page.wait_for_text(text, ".empty")
     page.wait_idle()
     if user == ADMIN:
-        page.wait_for(".empty a.primary")
+        page.wait_for(".empty a.button")
     else:
         page.click(role("link", "Why may I not create one?"))
         page.wait_for_text("No, denied", "main")

@@ -6,13 +6,12 @@ import pytest
 
 from tests.console.browser import Page, role
 from tests.console.conftest import SignIn
-from tests.console.forms import read_editor
+from tests.console.forms import EDITOR, read_editor, replace_in_editor
 from tests.console.servers import ADMIN, AUDITOR, GROUP, OUTSIDER, PROJECT, RBAC, VIEWER, ConsoleServer
 from tests.harness.server_process import CONFIGMAPS, MANAGEMENT
 
 HOSTILE = "</pre><img src=x onerror=window.hacked=1><script>window.hacked=1</script>"
 SECRETS = f"{MANAGEMENT}/api/v1/namespaces/default/secrets"
-EDITOR = ".yaml .cm-content"
 DELETE = ".actions button.danger:not([aria-disabled])"
 
 
@@ -33,13 +32,6 @@ def change_data(server: ConsoleServer, name: str, **data: str) -> None:
 def open_editor(page: Page, path: str) -> None:
     page.goto(f"{path}?view=yaml")
     page.wait_until(lambda: read_editor(page), "the editor has the text")
-
-
-def replace_in_editor(page: Page, before: str, after: str) -> None:
-    """Selects a text in the editor and pastes another one over it."""
-    text = read_editor(page)
-    assert before in text
-    page.fill(page.attribute(EDITOR, "aria-label") or "", text.replace(before, after, 1))
 
 
 @pytest.fixture

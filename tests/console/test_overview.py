@@ -37,7 +37,7 @@ def first_page(browser: Browser, new_server: ConsoleServer) -> Iterator[Page]:
     try:
         page.set_cookie(LOGIN_COOKIE, new_server.log_in(ADMIN))
         page.goto("")
-        page.wait_for(".steps li")
+        page.wait_for(".first-steps li")
         yield page
         assert page.errors == []
     finally:
@@ -71,7 +71,7 @@ def test_a_user_without_any_right_sees_an_overview_without_errors(page: Page, si
 
 
 def test_a_new_server_shows_the_first_steps_instead_of_zeros(first_page: Page, new_server: ConsoleServer) -> None:
-    steps = first_page.eval("[...document.querySelectorAll('.steps li')].map((each) => each.dataset.step)")
+    steps = first_page.eval("[...document.querySelectorAll('.first-steps li')].map((each) => each.dataset.step)")
     assert steps == list(STEPS)
     assert first_page.eval("document.querySelector('.tiles').hidden")
     assert first_page.count("main .primary") == 1  # the next step
@@ -88,10 +88,10 @@ def test_a_new_server_shows_the_first_steps_instead_of_zeros(first_page: Page, n
 
 def test_the_first_steps_can_be_hidden(first_page: Page) -> None:
     first_page.click(role("button", "Hide these steps"))
-    first_page.wait_gone(".steps")
+    first_page.wait_gone(".first-steps")
     first_page.reload()
     first_page.wait_for_text("No cluster is connected yet", "main")
-    assert first_page.count(".steps") == 0
+    assert first_page.count(".first-steps") == 0
 
 
 def test_members_get_no_first_steps_and_see_their_own_things_first(
@@ -110,7 +110,7 @@ def test_members_get_no_first_steps_and_see_their_own_things_first(
     page.wait_for(role("link", "Create a workspace"))
     page.wait_for_text("owner", "main .card:has(a[href$='/projects/storefront'])")
     assert page.eval("document.querySelector('main h2').innerText") == "Mine"
-    assert page.count(".steps") == 0 and page.count(".tiles") == 0
+    assert page.count(".first-steps") == 0 and page.count(".tiles") == 0
     assert page.count("main .primary") == 1
     page.click(role("link", "mine"))
     page.wait_for_text("mine", "h1")

@@ -1,6 +1,7 @@
 """Ports of workspaces in a real browser: how a user opens one, and what hostile pages of one workspace can reach."""
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +84,7 @@ def start_other(admin: httpx.Client, source: Path) -> None:
     options = json.dumps({"source": f"local:{source}"})
     assert admin.post(f"{other}/up", json={"spec": {"options": options}}).status_code == 201
     status = "lastWorkspaceStatus"
-    wait_until(lambda: admin.get(other).json()["status"].get(status) == "Running", 20, what="it runs")
+    wait_until(lambda: admin.get(other).json().get("status", {}).get(status) == "Running", 20, what="it runs")
 
 
 @pytest.fixture(scope="module")
@@ -254,3 +255,26 @@ def test_the_console_offers_the_ports_and_says_why_one_cannot_be_opened(page: Pa
     page.goto("open-port?project=web&workspace=dev&port=99999")
     page.wait_for_text("must be a number from 1 to 65535")
     assert page.count(role("button", "Try again")) <= 1
+
+
+def test_a_link_to_a_port_of_a_sleeping_workspace_wakes_nothing_until_the_user_says_so(
+    page: Page, places: Places
+) -> None:
+    """The page of the console runs as the user, whichever site has led there."""
+    prefix, origin = "sleepmode.service.sh/", places.other_origin
+    sleep = {"sleep-type": "inactivitySleep", "sleeping-since": str(int(time.time())), "last-activity": "1"}
+    with places.console.server.client() as admin:
+
+        def is_asleep() -> bool:
+            annotations = admin.get(f"{WORKSPACES}/other").json()["metadata"].get("annotations") or {}
+            return f"{prefix}sleep-type" in annotations
+
+        body = {"metadata": {"annotations": {f"{prefix}{name}": value for name, value in sleep.items()}}}
+        merge = {"Content-Type": "application/merge-patch+json"}
+        assert admin.patch(f"{WORKSPACES}/other", json=body, headers=merge).is_success
+        page.goto(f"{origin}/")
+        page.wait_for_text("The workspace other is asleep")
+        assert is_asleep()
+        page.click(role("button", "Wake it up and open the port"))
+        page.wait_until(lambda: page.eval("document.title") == "a program", f"{origin} is shown")
+        assert not is_asleep()

@@ -32,8 +32,35 @@ def test_a_space_opens_with_its_pods_usage_and_events(page: Page, sign_in: SignI
     text = page.text("main")
     assert text.index("pulled in vain, 2") < text.index("pulled in vain, 1")
     assert "fairlead kubeconfig --space corners/corner" in text
+    page.wait_for_text("0.75 cores", ".usage")  # of two pods with two containers each
+    page.wait_for_text("512 MiB", ".usage")
+    assert page.count(".usage .plot-dot") == 2
     page.click(role("link", "Logs"))
     page.wait_until(lambda: page.path.endswith(f"/~browse/pods/corner/{POD}?view=logs"), "the logs are shown")
+
+
+def test_the_page_of_kinds_counts_objects_and_says_how_workloads_are(
+    page: Page, sign_in: SignIn, cluster: SpaceCluster
+) -> None:
+    sign_in(page, ADMIN)
+    page.goto(f"{PAGE}/~browse")
+    page.wait_for_text("2", ".counted li")
+    line = next(line for line in page.texts(".counted li") if line.startswith("Pods"))
+    assert line.split() == ["Pods", "2", "1", "1"]
+    assert {"1 failed"} <= set(page.eval("[...document.querySelectorAll('.counts svg')].map((e) => e.ariaLabel)"))
+
+
+def test_usage_is_kept_while_the_tab_is_open(page: Page, sign_in: SignIn, cluster: SpaceCluster) -> None:
+    sign_in(page, ADMIN)
+    page.goto("clusters/oslo")
+    page.wait_for_text("1.50 of 4 cores", ".usage")
+    assert "6.0 of 16.0 GiB" in page.text(".usage")
+    page.goto(f"{PAGE}/~browse/pods/corner/{POD}")
+    page.wait_for_text("0.38 cores", ".usage")
+    page.eval("history.back()")
+    page.wait_for_text("1.50", ".usage")
+    page.click(".usage summary")
+    page.wait_for(role("region", "CPU and memory in use"))
 
 
 def test_what_the_cluster_denies_is_not_requested(page: Page, sign_in: SignIn, cluster: SpaceCluster) -> None:
@@ -127,7 +154,7 @@ def test_the_map_has_clusters_their_spaces_and_the_pods_in_these_and_follows_the
     assert "1 space" in next(line for line in page.texts(".map > li") if line.startswith("oslo"))
     assert page.count(role("link", POD)) == 0
     page.eval("[...document.querySelectorAll('.map-line a')].find((e) => e.innerText === 'corner').focus()")
-    page.click("details details > summary > .map-line > .muted")
+    page.click(role("button", "What is in corner"))
     page.wait_for(role("link", POD))
     assert "ImagePullBackOff" in page.text(".map")
     path = f"{GROUP}/namespaces/service-p-corners/spaceinstances/corner"
@@ -136,5 +163,8 @@ def test_the_map_has_clusters_their_spaces_and_the_pods_in_these_and_follows_the
     page.wait_for(role("link", POD))  # its branch is still open
     page.fill("Arrange by", "Projects, and what is in them")
     page.wait_for(role("link", "corners"))
+    lines = page.texts(".map > li")
+    assert "2 workspaces, 2 spaces" in next(line for line in lines if line.startswith("Storefront"))
+    assert not any("In no project" in line for line in lines)
     page.fill("Filter by name", "round")
     page.wait_until(lambda: len(page.texts(".map > li")) == 1, "other branches are hidden")

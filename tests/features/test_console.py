@@ -21,7 +21,13 @@ def static_file(content: bytes, content_type: str = "text/javascript; charset=ut
 
 
 PAGES = tuple(static_file(f"page at {depth}".encode(), "text/html; charset=utf-8") for depth in range(17))
-BUILD = ConsoleBuild("0123abcd", {"main.js": static_file(SCRIPT), "core/a.js": static_file(b"a")}, PAGES)
+BUILD = ConsoleBuild(
+    hash="0123abcd",
+    assets={"main.js": static_file(SCRIPT), "core/a.js": static_file(b"a")},
+    pages=PAGES,
+    style_source="'sha256-a'",
+    script_source="'sha256-b'",
+)
 SERVE = ConsoleHandler(BUILD)
 
 
@@ -42,7 +48,9 @@ async def test_a_page_at_any_depth_is_the_index(path: str, depth: int) -> None:
     assert (reply.status, reply.body, reply.content_type) == (200, PAGES[depth].body, "text/html; charset=utf-8")
     headers = dict(reply.headers)
     assert headers["cache-control"] == "no-cache" and reply.cacheable
-    assert "require-trusted-types-for 'script'" in headers["content-security-policy"]
+    policy = headers["content-security-policy"].split("; ")
+    assert {"script-src 'self' 'sha256-b'", "style-src 'self' 'sha256-a'"} < {*policy}
+    assert "require-trusted-types-for 'script'" in policy
 
 
 async def test_the_depth_is_that_of_the_path_as_sent_without_its_query() -> None:

@@ -23,9 +23,9 @@ export async function show(page) {
   page.setTitle(T.title);
   const result = h("div.stack", { "aria-live": "polite" });
   const values = readQuery(page.query);
-  const form = questionForm(values, [["accessKey", T.withKey]], (texts) => ask(page, texts, result), [
-    ["user", T.asUser, "user"],
-  ]);
+  const form = questionForm(values, [["accessKey", T.withKey]], (texts) => ask(page, texts, result), {
+    first: [["user", T.asUser, "user"]],
+  });
   const limits = session.scope && (await import("./access/scope.js")).scopeWords(session.scope);
   page.main.append(
     h(

@@ -20,7 +20,7 @@ export async function show(page) {
   page.setTitle(T.title);
   const path = managed("users").path("", session.user.name, "profile");
   const profile = await request(path, { signal: page.scope.signal });
-  page.main.append(h("div.stack", h("div.grid", profileCard(path, profile), passwordCard(path)), loginsCard(page)));
+  page.main.append(h("div.stack", h("div.halves", profileCard(path, profile), passwordCard(path)), loginsCard(page)));
 }
 
 const send = (path, body) => request(path, { method: "POST", body });
@@ -28,7 +28,7 @@ const send = (path, body) => request(path, { method: "POST", body });
 // A form that shows the error of `submit` above its button.
 function form(fields, label, submit) {
   const problem = h("div");
-  const confirm = h("button.primary", { type: "submit" }, label);
+  const confirm = h("button", { type: "submit" }, label);
   return h(
     "form",
     {
@@ -131,7 +131,7 @@ function loginsCard(page) {
     T.logins,
     h("p.muted", T.loginsText),
     problem,
-    tableOf([T.client, T.by, T.lastUsed, T.expires, ""], body),
+    tableOf([T.client, T.by, T.lastUsed, T.expires, ""], body, "table.logins"),
     h("p"),
     button(T.signOutEverywhere, { kind: "danger", onclick: everywhere }),
   );

@@ -13,7 +13,7 @@ export async function show(page) {
   );
   page.main.append(
     h(
-      "div.grid",
+      "div.kind-groups",
       [...groups].map(([group, kinds]) =>
         h(
           "section.card",

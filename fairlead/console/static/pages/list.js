@@ -160,12 +160,12 @@ class ListPage {
     return node;
   }
 
-  createLink() {
+  createLink(look = "primary") {
     const project = projectOf(this.namespace);
     return linkButton(
       href(`${this.kind.segment}/~new`, { project, namespace: project ? "" : this.namespace }),
       this.kind.segment === "clusters" ? T.connect : T.create(this.kind.title.toLowerCase()),
-      { kind: "primary" },
+      { kind: look },
     );
   }
 
@@ -390,7 +390,7 @@ class ListPage {
       return empty(
         T.noMatchTitle(kinds),
         size ? T.noMatchText(size) : T.noMatchSelector,
-        button(T.clearFilter, { kind: "primary", onclick: () => this.clearFilter() }),
+        button(T.clearFilter, { onclick: () => this.clearFilter() }),
       );
     return this.explainNone();
   }
@@ -413,7 +413,7 @@ class ListPage {
       ? (T.onlyYours[kind.plural] ?? T.onlyPermitted(kinds))
       : !canCreate && T.noneExist(kinds);
     const next = canCreate ? T.makeFirst(kind.title.toLowerCase()) : T.askOthers;
-    const action = canCreate ? this.createLink() : linkButton(href("access", this.whyNot()), T.whyNot);
+    const action = canCreate ? this.createLink("") : linkButton(href("access", this.whyNot()), T.whyNot);
     return empty(this.isFiltered ? T.noneForYou(kinds, place) : title, [known, next].filter(Boolean).join(" "), action);
   }
 

@@ -1,10 +1,10 @@
 // For addresses without a page.
 
-import { link } from "../core/router.js";
+import { href } from "../core/router.js";
 import { T } from "../texts/shell.js";
-import { empty } from "../widgets/common.js";
+import { empty, linkButton } from "../widgets/common.js";
 
 export async function show(page) {
   page.setTitle(T.notFound);
-  page.main.append(empty(T.notFound, T.notFoundText, link("", T.overview)));
+  page.main.append(empty("", T.notFoundText, linkButton(href(""), T.overview, { icon: "home" })));
 }

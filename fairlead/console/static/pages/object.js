@@ -41,14 +41,15 @@ export async function show(page, { kind, namespace, name }) {
   const [object, view] = await Promise.all([reading, loadView(kind)]);
   if (!object) return showMissing(page, kind, name, trail);
   const context = makeContext(kind, object, page);
-  page.setTitle(object.spec?.displayName || name, trail);
-  context.onChange((now) => page.setTitle(now.spec?.displayName || name, trail));
+  const setTitle = (now) => page.setTitle(view.title?.(now) || now.spec?.displayName || name, trail);
+  setTitle(object);
+  context.onChange(setTitle);
   const banner = h("div", { role: "status" });
   const tabs = makeTabs(context, view);
   replace(
     page.main,
     h(
-      "div.stack",
+      "div.stack.object",
       h(
         "div.object-head",
         context.live(headOf, (each) => head(kind, each)),
@@ -247,10 +248,10 @@ function actionBar(context, view, tabs) {
     "div.stack",
     h(
       "div.row.actions",
-      actions.map(({ title, icon, danger, question, run, isShown }) => {
+      actions.map(({ title, icon, danger, primary, question, run, isShown }) => {
         const node = button(title, {
           icon,
-          kind: danger && "danger",
+          kind: danger ? "danger" : primary && "primary",
           onclick: () => {
             if (node.getAttribute("aria-disabled") !== "true") start(run);
           },

@@ -24,8 +24,18 @@ const PAGES = [
   ["about", () => import("./about.js"), "system"],
 ];
 
+// Starts loading the module of a page while the server is asked who the user is, and which kinds it has.
+/** @param {string[]} path */
+export function preloadPage(path) {
+  const load = findPage(path)?.[1] ?? (path.length > 1 ? () => import("./object.js") : () => import("./list.js"));
+  load().catch(() => {}); // the page itself says so
+}
+
+const findPage = (path) =>
+  PAGES.filter(([prefix]) => startsWith(path, prefix)).sort((a, b) => b[0].length - a[0].length)[0];
+
 export function matchPage(path) {
-  const page = PAGES.filter(([prefix]) => startsWith(path, prefix)).sort((a, b) => b[0].length - a[0].length)[0];
+  const page = findPage(path);
   if (page)
     return {
       load: page[1],

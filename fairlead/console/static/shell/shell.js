@@ -6,7 +6,7 @@ import { h, replace, Scope } from "../core/dom.js";
 import { management } from "../core/kinds.js";
 import { keepClicks } from "../core/press.js";
 import { current, href, link, setLeaveQuestion, setQuery, startRouter } from "../core/router.js";
-import { matchPage } from "../pages/routes.js";
+import { matchPage, preloadPage } from "../pages/routes.js";
 import { T } from "../texts/shell.js";
 import { button, icon, skeleton } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
@@ -18,27 +18,25 @@ import { passwordOffer } from "./first-password.js";
 import { navigation } from "./navigation.js";
 import { installShortcuts } from "./shortcuts.js";
 import { loadSession, NO_PROBLEM, signOnProblem } from "./sign-in.js";
-import { applyTheme } from "./theme.js";
 
 const SKELETON_AFTER = 150;
 
 let pageScope = new Scope();
 let main;
+let view;
 let heading;
 let crumbs;
 let menu;
 
 export async function startShell() {
-  applyTheme();
   keepClicks();
-  replace(document.body, liveRegion());
+  document.querySelector(".late")?.remove();
+  preloadPage(current().path);
   setLeaveQuestion(() => window.confirm(T.unsaved));
   try {
     await Promise.all([loadSession({ asks: true }), management.load()]);
   } catch (error) {
-    replace(
-      document.body,
-      liveRegion(),
+    fillBody(
       h(
         "main.lonely",
         errorBlock(error, { retry: () => location.reload() }),
@@ -59,9 +57,10 @@ export async function startShell() {
 }
 
 function buildFrame() {
-  main = h("main", { id: "main", tabindex: "-1" });
   heading = h("h1");
   crumbs = h("nav.crumbs", { "aria-label": T.breadcrumbs });
+  view = h("div");
+  main = h("main", { id: "main", tabindex: "-1" }, h("div.title", crumbs, heading), view);
   menu = h(
     "button.quiet.menu-button",
     {
@@ -109,9 +108,16 @@ function buildFrame() {
     },
     T.skip,
   );
-  const frame = h("div.frame", navigation(), h("div.page", passwordOffer(), h("div.title", crumbs, heading), main));
-  replace(document.body, skip, acting, bar, frame, liveRegion());
+  const frame = h("div.frame", navigation(), h("div.page", passwordOffer(), main));
+  fillBody(skip, acting, bar, frame);
   watchBuild();
+}
+
+// In place of the skeleton. The stylesheets are links of the body, and stay: elsewhere they would be loaded again.
+/** @param {any[]} children */
+function fillBody(...children) {
+  for (const node of [...document.body.childNodes]) if (!(node instanceof HTMLLinkElement)) node.remove();
+  document.body.prepend(...children.filter(Boolean), liveRegion());
 }
 
 const brand = () => h("img", { src: new URL("../icon.svg", import.meta.url).pathname, alt: "", width: 24, height: 24 });
@@ -151,7 +157,7 @@ async function showPage() {
   document.body.classList.remove("menu-open");
   menu.setAttribute("aria-expanded", "false");
   const { path, query } = current();
-  const timer = setTimeout(() => !scope.ended && replace(main, skeleton()), SKELETON_AFTER);
+  const timer = setTimeout(() => !scope.ended && replace(view, skeleton()), SKELETON_AFTER);
   const content = h("div.content");
   const page = {
     scope,
@@ -181,7 +187,7 @@ async function showPage() {
     clearTimeout(timer);
   }
   if (scope.ended) return;
-  main.replaceChildren(content);
+  view.replaceChildren(content);
   main.scrollTop = 0;
   if (!document.activeElement || document.activeElement === document.body || !document.contains(document.activeElement))
     main.focus({ preventScroll: true });
@@ -246,7 +252,7 @@ const loadModule = (load) =>
 // After an upgrade of the server, modules of this build are gone.
 function offerReload() {
   replace(
-    main,
+    view,
     h("section.notice", h("p", T.newVersion), button(T.reload, { kind: "primary", onclick: () => location.reload() })),
   );
 }

@@ -1,15 +1,11 @@
-// Light, dark, or as the system.
+// Light, dark, or as the system. The page begins with the theme that was chosen: see first.js.
 
 import { preferences } from "../core/preferences.js";
 
 export const THEMES = ["system", "light", "dark"];
 
-export function applyTheme(theme = preferences.get("theme", "system")) {
-  if (theme === "system") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
-}
-
 export function setTheme(theme) {
   preferences.set("theme", theme);
-  applyTheme(theme);
+  if (theme === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
 }

@@ -36,11 +36,4 @@ export const T = {
   signOutEverywhereText: "This ends all your logins, also in this browser. Access keys of programs stay valid.",
   keys: "Access keys",
   allKeys: "Show access keys",
-  browser: (browser, system) =>
-    [
-      browser ?? "Browser",
-      system && `on ${system}`,
-    ]
-      .filter(Boolean)
-      .join(" "),
 };

@@ -15,6 +15,7 @@ export const T = {
   noDay: "No probes in the last day.",
   dayHint: "Point at the picture to read a quarter of an hour.",
   noLatency: "none",
+  noResponse: "no response",
   asTable: "The numbers as a table",
   dayColumns: [
     "From",
@@ -23,10 +24,28 @@ export const T = {
     "Probes",
     "Failed",
   ],
+  atLeast: (count) => `${count} or more`,
+  inState: (count, state) => `${count} ${state}`,
+  usage: "CPU and memory in use",
+  cpuInUse: "CPU",
+  cores: "cores",
+  coresOf: (value) => `${value.toFixed(2)} cores`,
+  cpuTime: "CPU over time",
+  memoryTime: "Memory over time",
+  usageAt: (time, value, unit) => `${time}: ${value} ${unit}`,
+  usageSummary: (unit, now, highest) => `Now ${now} ${unit}, at most ${highest} ${unit} since this tab first asked.`,
+  usageHint: "Point at the picture to read a value.",
+  usageColumns: [
+    "Time",
+    "CPU",
+    "Memory",
+  ],
   daySummary: ({ probes, failed, longest }) =>
-    `${failed ? `${failed} of ${probes} probes failed` : `All ${probes} probes succeeded`}. ` +
-    `The line is the mean latency, the band reaches up to the longest (${longest} ms)` +
-    `${failed ? ", red bars are the share that failed" : ""}.`,
+    failed === probes
+      ? `All ${probes} probes failed.`
+      : `${failed ? `${failed} of ${probes} probes failed` : `No probe of ${probes} failed`}. ` +
+        `The line is the mean latency, the band reaches up to the longest (${longest} ms)` +
+        `${failed ? ", red bars are the share that failed" : ""}.`,
   quarter: (from, { probes, failed, latencyMilliseconds: mean, maxLatencyMilliseconds: longest }) =>
     `${from}: ${mean === undefined ? "no response" : `${mean} ms, at most ${longest} ms`}; ` +
     `${failed ? `${failed} of ${probes} probes failed` : `all ${probes} probes succeeded`}.`,

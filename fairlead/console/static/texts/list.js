@@ -17,6 +17,13 @@ export const T = {
   not: {
     Online: "Offline",
   },
+  browser: (browser, system) =>
+    [
+      browser ?? "Browser",
+      system && `on ${system}`,
+    ]
+      .filter(Boolean)
+      .join(" "),
   notState: (word) => `Not ${word.toLowerCase()}`,
   deleting: "Deleting",
   deletingMark: "deleting",

@@ -18,6 +18,7 @@ export const T = {
     clusters: "In no cluster yet",
     projects: "In no project",
   },
+  inside: (title) => `What is in ${title}`,
   troubled: (count) => `${count} ${count === 1 ? "needs" : "need"} attention`,
   noPods: "No pods.",
   more: (count) => `and ${count} more`,

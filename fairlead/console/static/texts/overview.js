@@ -60,6 +60,8 @@ export const T = {
   moreNames: (count) => `${count} more`,
   more: (count) => `and ${count} more`,
   nodes: (count) => `${count} ${count === 1 ? "node" : "nodes"}`,
+  notMeasured: "latency not measured",
+  noResponse: "no response",
   milliseconds: (value) => `${value} ms`,
   expires: "The access key expires",
   expired: "The access key has expired",

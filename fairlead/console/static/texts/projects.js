@@ -25,10 +25,11 @@ export const T = {
     teams: "There is no such team",
   },
   noMembers: "No members yet. Only the owner and administrators can work here.",
+  measured: "CPU and memory in use",
   roles: {
     admin: "admin: everything in the project",
-    user: "user: create and manage own objects",
-    viewer: "viewer: read what is shared",
+    user: "user: works with own objects",
+    viewer: "viewer: reads what is shared",
   },
   allowed: "What members may use",
   clusters: "Clusters",

@@ -28,7 +28,7 @@ export const T = {
   log: "Log",
   filter: "Filter lines",
   matches: (found, all) => `${number(found)} of ${number(all)} lines`,
-  lines: (count) => `${number(count)} lines`,
+  lines: (count) => `${number(count)} ${count === 1 ? "line" : "lines"}`,
   dropped: (count) => `${number(count)} older lines were dropped`,
   follow: "Follow",
   timestamps: "Timestamps",

@@ -102,7 +102,10 @@ export const T = {
   openPort: "Open",
   openPortTitle: (port, name) => `Port ${port} of ${name}`,
   opening: "Opening…",
-  waking: "It sleeps. Waking it up…",
+  asleepPort: (name, port) =>
+    `The workspace ${name} is asleep. Something, perhaps a link on another page, opens its port ${port}.`,
+  wakeAndOpen: "Wake it up and open the port",
+  waking: "Waking it up…",
   badPortAddress: "The server has sent an address that is not https.",
   online: "Connected since",
   offline: "Not connected since",

@@ -6,6 +6,7 @@ import { href } from "../core/router.js";
 import { timeElement } from "../core/time.js";
 import { projectOf } from "../shell/sign-in.js";
 import { T } from "../texts/list.js";
+import { describeLogin } from "./client.js";
 import { button } from "./common.js";
 import { parseAge, sortKey } from "./rows.js";
 import { stateBadge, stateOfCell, worst } from "./state.js";
@@ -58,6 +59,10 @@ function columnOf(kind, definition, index, pathOf) {
   if (STATE.test(name) || (kind.kind === "Event" && name === "Type")) return stateColumn(definition, cell);
   if (type === "boolean") return column(definition, cell, { text: (row) => (cell(row) ? T.yes : T.no), width: 70 });
   if (type === "integer" || type === "number") return column(definition, cell, { align: "end" });
+  if (kind.kind === "Event" && name === "Object")
+    return column(definition, cell, { text: (row) => titleOf(kind.server, String(cell(row) ?? "")) });
+  if (kind.kind === "OwnedAccessKey" && name === "Display Name")
+    return column(definition, cell, { text: (row) => describeLogin(String(cell(row) ?? "")) });
   return column(definition, cell, { render: (row) => textNode(cell(row)), isText: true });
 }
 
@@ -76,8 +81,18 @@ function column(definition, value, more = {}) {
   };
 }
 
-const textNode = (value) =>
-  typeof value === "string" && TIMESTAMP.test(value) ? timeElement(value) : String(value ?? "");
+// A time, alone or before a comma, is shown as all others.
+function textNode(value) {
+  const [first, ...rest] = String(value ?? "").split(", ");
+  return TIMESTAMP.test(first) ? [timeElement(first), rest.map((each) => `, ${each}`)] : String(value ?? "");
+}
+
+// "spaceinstance/web" -> "Space web"
+function titleOf(server, text) {
+  const [resource, name] = text.split("/");
+  const kind = name && server.kinds.find((each) => each.kind.toLowerCase() === resource);
+  return kind ? `${kind.title} ${name}` : text;
+}
 
 function nameColumn(kind, definition, cell, pathOf) {
   const render = (row) => {
@@ -107,7 +122,7 @@ function timeColumn(definition, timestamp) {
     value: (row) => (timestamp(row) ? -Date.parse(timestamp(row)) : null),
     text: () => "",
     export: timestamp,
-    render: (row) => (timestamp(row) ? timeElement(timestamp(row), { age: true }) : h("span.muted", "–")),
+    render: (row) => (timestamp(row) ? timeElement(timestamp(row), { age: true }) : h("span.muted.nothing", "–")),
     width: 76,
     isTime: true,
   });

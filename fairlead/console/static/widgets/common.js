@@ -75,7 +75,7 @@ export function tableOf(titles, body, selector = "table") {
     "thead",
     h(
       "tr",
-      titles.map((title) => h("th", { scope: "col" }, title)),
+      titles.map((title) => (title ? h("th", { scope: "col" }, title) : h("td"))),
     ),
   );
   const rows = Array.isArray(body) ? h("tbody", body) : body;

@@ -10,6 +10,7 @@ import { button } from "./common.js";
 import { dependantItem, findDependants, listMetadata } from "./owners.js";
 
 const PARALLEL = 4;
+const OWN_FINALIZER = /^([\w.-]+\.)?service\.sh\//;
 const MAX_CHECKED = 100;
 const MAX_SEARCHED = 3; // objects whose dependants are searched
 const MAX_NAMED = 20;
@@ -66,8 +67,11 @@ function dialogBody(kind, objects, close, scope) {
       refused.size && refused.size < objects.length ? T.deleteSome(objects.length - refused.size) : T.delete;
   };
   const check = async (object, index) => {
-    const finalizers = (found) =>
-      found?.metadata?.finalizers?.length ? T.finalizersFirst(found.metadata.finalizers) : "";
+    // Those of the server itself end by themselves.
+    const finalizers = (found) => {
+      const others = (found?.metadata?.finalizers ?? []).filter((each) => !OWN_FINALIZER.test(each));
+      return others.length ? T.finalizersFirst(others) : "";
+    };
     try {
       const result = index < MAX_CHECKED ? await remove(kind, object, { dryRun: true, signal: scope.signal }) : object;
       notes[index].textContent = finalizers(result?.metadata?.uid ? result : object);

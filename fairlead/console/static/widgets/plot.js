@@ -4,15 +4,16 @@
 import { h, replace, svg } from "../core/dom.js";
 
 const HEIGHT = 168;
-const LEFT = 52;
+const LEAST_LEFT = 52;
+const CHARACTER = 6.6; // of a label
 const RIGHT = 12;
 const TOP = 10;
 const BOTTOM = 24;
 const MIN_WIDTH = 200;
 const TICK_WIDTH = 90;
 const ROUND_TICKS = [1, 2, 5, 10];
-const ROUND_HOURS = [1, 2, 3, 4, 6, 12, 24];
-const HOUR = 3_600_000;
+const ROUND_MINUTES = [1, 2, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440];
+const MINUTE = 60_000;
 
 /**
  * @typedef {object} PlotPoint
@@ -58,11 +59,13 @@ export function timePlot(scope, options) {
 
 function picture(width, { step, unit, from, to, points, summary }, onPoint) {
   const values = points.map((point) => point.high ?? point.value ?? 0);
-  const ticks = roundTicks(Math.max(...values, 1));
-  const x = (time) => LEFT + ((time - from) / (to - from)) * (width - LEFT - RIGHT);
+  const ticks = roundTicks(Math.max(...values, unit === "ms" ? 1 : 0.001));
+  const left = Math.max(LEAST_LEFT, 14 + CHARACTER * Math.max(...ticks.map((each) => `${each} ${unit}`.length)));
+  const x = (time) => left + ((time - from) / (to - from)) * (width - left - RIGHT);
   const y = (value) => HEIGHT - BOTTOM - (value / ticks.at(-1)) * (HEIGHT - TOP - BOTTOM);
   const at = (time, value) => `${x(time).toFixed(1)},${y(value).toFixed(1)}`;
   const runs = runsOf(points, step);
+  const marked = runs.length ? ticks : []; // without values there is nothing to read off
   const cursor = svg("line.plot-cursor", { y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
   const show = (point) => {
     cursor.setAttribute("visibility", point ? "visible" : "hidden");
@@ -72,12 +75,12 @@ function picture(width, { step, unit, from, to, points, summary }, onPoint) {
   const node = svg(
     "svg",
     { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": summary },
-    ticks.map((value) => [
-      svg("line.plot-grid", { x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }),
-      svg("text.plot-label", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, `${value} ${unit}`),
+    marked.map((value) => [
+      svg("line.plot-grid", { x1: left, x2: width - RIGHT, y1: y(value), y2: y(value) }),
+      svg("text.plot-label", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, `${value} ${unit}`),
     ]),
-    hoursBetween(from, to, width).map((time) =>
-      svg("text.plot-label", { x: x(time), y: HEIGHT - 6, "text-anchor": "middle" }, hourLabel(time)),
+    timesBetween(from, to, width - left - RIGHT).map((time) =>
+      svg("text.plot-label", { x: x(time), y: HEIGHT - 6, "text-anchor": "middle" }, minuteLabel(time)),
     ),
     runs.map((run) => svg("polygon.plot-band", { points: bandOf(run, at) })),
     runs.map((run) => svg("polyline.plot-line", { points: run.map((point) => at(point.time, point.value)).join(" ") })),
@@ -88,7 +91,7 @@ function picture(width, { step, unit, from, to, points, summary }, onPoint) {
     cursor,
   );
   node.addEventListener("pointermove", (event) => {
-    const time = from + ((event.offsetX - LEFT) / (width - LEFT - RIGHT)) * (to - from);
+    const time = from + ((event.offsetX - left) / (width - left - RIGHT)) * (to - from);
     show(nearest(points, time, step));
   });
   node.addEventListener("pointerleave", () => show(null));
@@ -145,18 +148,18 @@ function roundTicks(highest) {
   return ticks;
 }
 
-// Full hours of local time, as many as have room.
-function hoursBetween(from, to, width) {
-  const room = Math.max(1, Math.floor((width - LEFT - RIGHT) / TICK_WIDTH));
-  const span = (to - from) / HOUR;
-  const hours = ROUND_HOURS.find((each) => span / each <= room) ?? 24;
+// Round times of the local clock, as many as have room.
+function timesBetween(from, to, width) {
+  const room = Math.max(1, Math.floor(width / TICK_WIDTH));
+  const span = (to - from) / MINUTE;
+  const minutes = ROUND_MINUTES.find((each) => span / each <= room) ?? ROUND_MINUTES.at(-1);
   const time = new Date(from);
-  time.setMinutes(0, 0, 0);
+  time.setHours(0, 0, 0, 0);
   const found = [];
-  for (; time.getTime() <= to; time.setHours(time.getHours() + 1))
-    if (time.getTime() >= from && time.getHours() % hours === 0) found.push(time.getTime());
+  for (; time.getTime() <= to; time.setMinutes(time.getMinutes() + minutes))
+    if (time.getTime() >= from) found.push(time.getTime());
   return found;
 }
 
-export const hourLabel = (time) =>
+export const minuteLabel = (time) =>
   new Date(time).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });

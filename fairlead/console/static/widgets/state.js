@@ -34,7 +34,7 @@ export function stateDot(state, label) {
 
 /** @param {ObjectState} found */
 export function stateBadge({ state, word, message }) {
-  if (!state && !word) return h("span.muted", "–");
+  if (!state && !word) return h("span.muted.nothing", "–");
   return h(
     `span.state.state-${state || "none"}`,
     { title: message ? `${word}: ${message}` : word },

@@ -223,7 +223,7 @@ export class VirtualTable {
     return Math.ceil(
       Math.max(
         column.width ?? MIN_WIDTH,
-        column.title.length * CHARACTER + 34,
+        column.title.length * CHARACTER + 42,
         Math.min(content, column.isName ? 600 : 420),
       ),
     );
@@ -235,7 +235,7 @@ export class VirtualTable {
     const widths = this.#columns.map((column, i) => stored[column.id] ?? this.#natural[i] ?? 120);
     let excess = widths.reduce((sum, width) => sum + width, this.#options.selectable ? 36 : 0) - this.node.clientWidth;
     for (const { isName, least } of [
-      { isName: false, least: 110 },
+      { isName: false, least: 96 },
       { isName: true, least: 220 },
     ]) {
       const room = widths.map((width, i) =>

@@ -37,7 +37,10 @@ export async function show(page, { kind }) {
     replace(problem);
     confirm.disabled = true;
     try {
-      const created = await createObject(kind, "", draft(kind, name.value.trim(), Number(ttl.value), scope.value()));
+      const body = draft(kind, name.value.trim(), Number(ttl.value), scope.value());
+      const created = await createObject(kind, "", body, {
+        onWarnings: (all) => scope.shownWarnings(all).length && session.warn(scope.shownWarnings(all)),
+      });
       isDone = true;
       const value = created.spec.key;
       await showValue(T.created, value);

@@ -7,12 +7,16 @@ import { link } from "../../core/router.js";
 import { timeElement } from "../../core/time.js";
 import { confirmDialog, openDialog } from "../../shell/dialogs.js";
 import { T } from "../../texts/access.js";
+import { describeLogin } from "../../widgets/client.js";
 import { card, definition, field } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { expiry } from "./expiry.js";
 import { tester } from "./question.js";
 import { scopeWords } from "./scope.js";
 import { showValue } from "./value.js";
+
+/** @param {KubernetesObject} key */
+export const title = ({ spec }) => describeLogin(spec?.displayName ?? "");
 
 export function summary(context) {
   const { object, scope } = context;

@@ -8,7 +8,7 @@ import { FAILED, READY } from "../../core/status.js";
 import { announce } from "../../shell/dialogs.js";
 import { namespaceOf, projectOf } from "../../shell/sign-in.js";
 import { T } from "../../texts/access.js";
-import { field } from "../../widgets/common.js";
+import { button, field } from "../../widgets/common.js";
 import { errorBlock, sentence } from "../../widgets/errors.js";
 import { suggestions } from "../../widgets/form/suggest.js";
 import { findKind, findName } from "../../widgets/names.js";
@@ -33,7 +33,7 @@ const optionList = (values) =>
 
 // Inputs by name, and their form. `first` are further controls by name, `extra` such ones under "More". `onask` gets
 // the text of each.
-export function questionForm(values, extra, onask, first = []) {
+export function questionForm(values, extra, onask, { first = [], look = "primary" } = {}) {
   const suggest = suggestions(managed("ownedaccesskeys"), () => "");
   const verbs = optionList(VERBS);
   const kinds = optionList(management.kinds.map((kind) => kind.segment).sort());
@@ -86,7 +86,7 @@ export function questionForm(values, extra, onask, first = []) {
     ),
     lists,
     problem,
-    h("div", h("button.primary", { type: "submit" }, T.ask)),
+    h("div", button(T.ask, { kind: look, type: "submit" })),
   );
   return { node, inputs, submit };
 }
@@ -182,7 +182,7 @@ const isFixed = ({ step }) => step === "lists" || step === "default";
 // "Could this key ...?": `restriction()` returns {accessKey} or {scope}.
 export function tester(who, restriction, scope, values = { verb: "delete", kind: "projects" }) {
   const result = h("div", { "aria-live": "polite" });
-  const { node } = questionForm(values, [], async (texts) => {
+  const ask = async (texts) => {
     replace(result);
     const resourceAttributes = await attributesOf(texts, scope.signal);
     const { status } = await createReview(
@@ -191,6 +191,7 @@ export function tester(who, restriction, scope, values = { verb: "delete", kind:
       scope.signal,
     );
     replace(result, answer(describe(who, resourceAttributes), status));
-  });
+  };
+  const { node } = questionForm(values, [], ask, { look: "" });
   return h("div.stack.tester", node, result);
 }

@@ -96,7 +96,9 @@ export function scopeEditor(onchange) {
     Object.keys(T.scopes).map(radio),
     parts,
   );
-  return { node, value };
+  // Rules are deprecated for people who write scopes, and the only way to say "read only".
+  const shownWarnings = (all) => (choice === "read" ? all.filter((each) => !each.includes("scope.rules ")) : all);
+  return { node, value, shownWarnings };
 }
 
 function entryRow(onchange) {

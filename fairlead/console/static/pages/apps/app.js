@@ -14,7 +14,7 @@ export function summary(context) {
       const { spec = {} } = app;
       const chart = spec.config?.chart ?? {};
       return h(
-        "div.grid.app",
+        "div.app",
         card(
           "",
           h("div.row", appIcon(app), h("p", spec.description)),
@@ -27,7 +27,7 @@ export function summary(context) {
             [T.recommended, spec.recommendedApp?.join(", ")],
           ]),
         ),
-        h("section.card.readme", h("h2", T.readme), spec.readme ? markdown(spec.readme) : h("p.muted", T.noReadme)),
+        h("section.card", h("h2", T.readme), spec.readme ? markdown(spec.readme) : h("p.muted", T.noReadme)),
       );
     },
   );
@@ -37,6 +37,7 @@ export const actions = ({ object }) => [
   {
     title: T.install,
     icon: "download",
+    primary: true,
     run: () => navigate("appinstances/~new", { parameters: { app: object.metadata.name } }),
   },
 ];

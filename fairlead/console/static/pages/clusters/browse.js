@@ -8,6 +8,7 @@ import { T } from "../../texts/clusters.js";
 import { button, card, empty, linkButton } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { matchKindOf } from "../kind-pages.js";
+import { fillCounts } from "./counts.js";
 import { openRemote } from "./remote.js";
 
 const GROUPS = {
@@ -65,6 +66,7 @@ export async function show(page, { path, rest }) {
 
 async function showKinds(page, server) {
   const body = h("div.stack");
+  let counting = page.scope.child();
   const isInside = (kind) => kind.isListed && (kind.namespaced || !server.namespace);
   const item = (kind, namespace, title = kind.pluralTitle) =>
     h(
@@ -81,6 +83,12 @@ async function showKinds(page, server) {
         kinds: segments.map((each) => server.findSegment(each)).filter((kind) => kind && isInside(kind)),
       }))
       .filter(({ kinds }) => kinds.length);
+    const counted = [];
+    const counter = (kind, group) => {
+      const node = h("span.counts");
+      counted.push({ kind, namespace, node, hasStates: group === "workloads" });
+      return node;
+    };
     const all = server.kinds.filter(isInside);
     const byGroup = Map.groupBy(all, (kind) => kind.group || T.core);
     replace(
@@ -91,8 +99,12 @@ async function showKinds(page, server) {
           card(
             T.groups[name],
             h(
-              "ul.plain",
-              kinds.map((kind) => item(kind, namespace)),
+              "ul.plain.counted",
+              kinds.map((kind) => {
+                const line = item(kind, namespace);
+                line.append(counter(kind, name));
+                return line;
+              }),
             ),
           ),
         ),
@@ -110,6 +122,9 @@ async function showKinds(page, server) {
         ]),
       ),
     );
+    counting.end();
+    counting = page.scope.child();
+    fillCounts(counting, counted);
   };
   const chosen = server.namespace || page.query.get("ns") || "";
   fill(chosen);

@@ -15,8 +15,12 @@ export function above({ kind, page }) {
   let tiles = null;
   const fill = () => {
     if (!node.open || tiles) return;
-    tiles = clusterTiles(page, watchList(kind), true);
+    const list = watchList(kind);
+    tiles = clusterTiles(page, list, true);
     node.append(tiles.node);
+    list.subscribe(page.scope, () => {
+      node.hidden = list.isComplete && !list.items.size; // the list below says that there are none
+    });
   };
   let wasOpen = node.open;
   node.addEventListener("toggle", () => {

@@ -119,6 +119,7 @@ export function actions({
     {
       title: T.browse,
       icon: "grid",
+      primary: true,
       question: { verb: "use", kind, name },
       run: () => navigate(`clusters/${encodeURIComponent(name)}/~browse`),
     },

@@ -3,7 +3,7 @@
 import { h, replace } from "../../core/dom.js";
 import { T } from "../../texts/clusters.js";
 import { tableOf } from "../../widgets/common.js";
-import { hourLabel, timePlot } from "../../widgets/plot.js";
+import { minuteLabel, timePlot } from "../../widgets/plot.js";
 
 const QUARTER = 900_000;
 const DAY = 24 * 60 * 60 * 1000;
@@ -43,7 +43,7 @@ function pointOf(quarter) {
     value: quarter.latencyMilliseconds ?? null,
     high: quarter.maxLatencyMilliseconds ?? null,
     failures: quarter.failed / quarter.probes,
-    text: T.quarter(hourLabel(Date.parse(quarter.time)), quarter),
+    text: T.quarter(minuteLabel(Date.parse(quarter.time)), quarter),
   };
 }
 
@@ -65,7 +65,7 @@ const tableOfDay = (day) =>
         .map((quarter) =>
           h(
             "tr",
-            h("th", { scope: "row" }, hourLabel(Date.parse(quarter.time))),
+            h("th", { scope: "row" }, minuteLabel(Date.parse(quarter.time))),
             h(
               "td",
               quarter.latencyMilliseconds === undefined ? T.noLatency : T.milliseconds(quarter.latencyMilliseconds),

@@ -53,7 +53,7 @@ export function showLatency(node, { samples = [] }) {
   replace(
     node,
     samples.length > 1 && sparkLine(samples, 160),
-    last !== undefined && h("span", T.milliseconds(Math.round(last))),
+    samples.length > 0 && h("span", last === undefined ? T.noResponse : T.milliseconds(Math.round(last))),
     !samples.length && h("span.muted", T.notMeasured),
   );
 }

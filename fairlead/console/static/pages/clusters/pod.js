@@ -12,6 +12,7 @@ import { errorBlock } from "../../widgets/errors.js";
 import { ownerList } from "../../widgets/owners.js";
 import { stateBadge } from "../../widgets/state.js";
 import { containerStatuses, restartsOf } from "./pods.js";
+import { followUsage } from "./usage.js";
 
 const TAIL = 1000;
 const SHELL = "/bin/sh";
@@ -34,7 +35,15 @@ export function summary(context) {
     ({ spec, status }) => [spec, status],
     (pod) => tableOf(T.containerColumns, listContainers(pod).map(containerRow)),
   );
-  return h("div.stack", card(T.containerList, containers), card(T.where, facts));
+  const usage = h("div");
+  const { namespace, name } = context.object.metadata;
+  followUsage(context.scope, context.kind.server, usage, { plural: "pods", namespace, name });
+  return h(
+    "div.stack",
+    card(T.containerList, containers),
+    card(T.where, facts),
+    h("section.card.measured", h("h2", T.usage), usage),
+  );
 }
 
 // Nodes are shown by the pages of a cluster. A space is one namespace, and has none.

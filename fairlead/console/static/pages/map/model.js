@@ -3,12 +3,16 @@
 
 import { pathOf } from "../../core/kinds.js";
 import { ATTENTION, FAILED, READY, stateOf } from "../../core/status.js";
+import { projectOf } from "../../shell/sign-in.js";
 import { T } from "../../texts/map.js";
 import { stateFoundInRow } from "../overview/table-states.js";
 
 const IN_CLUSTERS = ["spaceinstances", "virtualclusterinstances"];
 const MEMBERS = { clusters: IN_CLUSTERS, projects: [...IN_CLUSTERS, "devpodworkspaceinstances"] };
-const COLUMN = { clusters: "Cluster", projects: "Project" };
+const NAME_OF = {
+  clusters: (list, row) => cellOf(list, row, "Cluster"),
+  projects: (_, row) => projectOf(row.object.metadata.namespace),
+};
 
 // `lists` are by plural: clusters and projects as objects, others as tables. `by` is "clusters" or "projects".
 export function buildModel(lists, by, filter) {
@@ -17,7 +21,7 @@ export function buildModel(lists, by, filter) {
   for (const plural of MEMBERS[by]) {
     const list = lists.get(plural);
     for (const row of list?.items.values() ?? []) {
-      const name = cellOf(list, row, COLUMN[by]);
+      const name = NAME_OF[by](list, row);
       if (!known.has(name)) {
         known.set(name, nodeOfName(by, name));
         top.push(known.get(name));
@@ -49,7 +53,7 @@ function nodeOfRow(list, row, by) {
   const { state, word } = stateFoundInRow(list, row);
   const path = pathOf(kind, row.object);
   const hasPods = IN_CLUSTERS.includes(kind.plural) && state === READY;
-  const other = cellOf(list, row, COLUMN[by === "clusters" ? "projects" : "clusters"]);
+  const other = NAME_OF[by === "clusters" ? "projects" : "clusters"](list, row);
   return {
     key: path,
     name,

@@ -50,33 +50,44 @@ export class MapTree {
     const isLeaf = !model.children.length && !model.pods;
     if (branch.isLeaf !== isLeaf) {
       branch.isLeaf = isLeaf;
-      replace(branch.item, isLeaf ? branch.line : branch.details);
-      if (!isLeaf) branch.summary.append(branch.line);
+      replace(branch.item, h("div.map-row", !isLeaf && branch.toggle, branch.line), !isLeaf && branch.body);
     }
-    if (opens || model.isOpen) branch.details.open = true;
-    if (branch.details.open) this.#show(branch, seen);
+    branch.toggle.setAttribute("aria-label", T.inside(model.title));
+    if (opens || model.isOpen) setOpen(branch, true);
+    if (branch.isOpen) this.#show(branch, seen);
     else for (const child of model.children) seen.add(child.key);
     return branch.item;
   }
 
   #create(key) {
-    const line = h("span.map-line");
-    const body = h("div.map-body");
-    const summary = h("summary");
-    const details = h("details", summary, body);
-    const branch = { item: h("li"), line, body, summary, details, list: h("ul.plain"), isLeaf: null, pods: null };
-    details.addEventListener("toggle", () => this.#show(branch, new Set()));
+    const branch = {
+      item: h("li"),
+      line: h("span.map-line"),
+      body: h("div.map-body", { hidden: true }),
+      toggle: h("button.map-toggle", {
+        type: "button",
+        "aria-expanded": "false",
+        onclick: () => {
+          setOpen(branch, !branch.isOpen);
+          this.#show(branch, new Set());
+        },
+      }),
+      list: h("ul.plain"),
+      isOpen: false,
+      isLeaf: null,
+      pods: null,
+    };
     this.#branches.set(key, branch);
     return branch;
   }
 
   #show(branch, seen) {
-    const { model, details, body } = branch;
-    if (!details.open || !model.pods) {
+    const { model, isOpen, body } = branch;
+    if (!isOpen || !model.pods) {
       branch.pods?.end();
       branch.pods = null;
     }
-    if (!details.open) return;
+    if (!isOpen) return;
     if (model.children.length) {
       this.#fill(branch.list, model.children, seen, false);
       if (branch.list.parentNode !== body) replace(body, branch.list);
@@ -87,6 +98,13 @@ export class MapTree {
       this.followPods(model.pods, pods, branch.pods);
     }
   }
+}
+
+// A button beside the link, not a summary around it: a control must not contain another one.
+function setOpen(branch, isOpen) {
+  branch.isOpen = isOpen;
+  branch.toggle.setAttribute("aria-expanded", String(isOpen));
+  branch.body.hidden = !isOpen;
 }
 
 const lineOf = ({ title, path, kind, state, word, facts }) => [

@@ -42,7 +42,7 @@ export async function checklist(page, { tables, clusters, projects }) {
   const isDone = (step) => (step === "invite" ? people.items.length > 1 : lists[step]?.items.size > 0);
   await Promise.all(Object.values(lists).map((list) => list && firstContent(list, page.scope)));
   if (page.scope.ended || Object.keys(PATHS).every(isDone)) return null;
-  const steps = h("ol.plain.steps");
+  const steps = h("ol.plain.first-steps");
   const update = () => {
     const next = Object.keys(PATHS).find((step) => !isDone(step));
     replace(

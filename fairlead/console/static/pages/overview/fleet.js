@@ -62,14 +62,13 @@ async function loadHealth(page, list, tiles) {
     if (page.scope.ended) return;
     const health = await request(list.kind.path("", name, "health"), { signal: page.scope.signal }).catch(() => null);
     const samples = health?.status?.samples ?? health?.samples;
-    if (samples?.length) replace(line, sparkLine(samples), lastLatency(samples));
+    replace(line, samples?.length ? [sparkLine(samples), lastLatency(samples)] : h("span.muted", T.notMeasured));
   }
 }
 
-// Nothing if the last probe had no response.
 function lastLatency(samples) {
   const last = samples.at(-1).latencyMilliseconds;
-  return last !== undefined && h("span.muted", T.milliseconds(Math.round(last)));
+  return h("span.muted", last === undefined ? T.noResponse : T.milliseconds(Math.round(last)));
 }
 
 // Failed probes are marked below the line.

@@ -12,12 +12,19 @@ import { eventLines } from "../../widgets/events.js";
 import { followKind } from "../clusters/follow.js";
 import { podTable } from "../clusters/pods.js";
 import { openRemote } from "../clusters/remote.js";
+import { followUsage } from "../clusters/usage.js";
 
 const MAX_EVENTS = 6;
 
-// {pods, usage, events}: nodes that fill themselves. `isAsleep(object)` is for the kind.
+// {pods, usage, measured, events}: nodes that fill themselves. `measured` stays empty where nothing measures.
+// `isAsleep(object)` is for the kind.
 export function contents(context, isAsleep) {
-  const parts = { pods: h("div", skeleton(3)), usage: h("div", skeleton(2)), events: h("div", skeleton(2)) };
+  const parts = {
+    pods: h("div", skeleton(3)),
+    usage: h("div", skeleton(2)),
+    measured: h("div"),
+    events: h("div", skeleton(2)),
+  };
   const stateNow = (object) => (isAsleep(object) ? "asleep" : stateOf(object).state === READY ? READY : "");
   const node = context.live(stateNow, (object, part) => {
     const state = stateNow(object);
@@ -32,6 +39,7 @@ export function contents(context, isAsleep) {
 function say(parts, text) {
   replace(parts.pods, h("p.muted", text));
   replace(parts.usage, h("p.muted", T.notKnown));
+  replace(parts.measured);
   replace(parts.events, h("p.muted", T.notKnown));
 }
 
@@ -46,6 +54,7 @@ async function follow(part, parts) {
     await Promise.all([
       followKind(scope, server, "pods", parts.pods, showPods),
       followKind(scope, server, "resourcequotas", parts.usage, showUsage),
+      followUsage(scope, server, parts.measured, { plural: "pods", namespace: server.namespace }),
       followKind(scope, server, "events", parts.events, (list) =>
         list.items.size ? eventLines(list.objects, MAX_EVENTS) : h("p.muted", T.noEvents),
       ),

@@ -26,7 +26,7 @@ export function summary(context) {
   const drift = context.live(hasDrift, (object) => hasDrift(object) && driftNotice(context));
   const { name, namespace } = context.object.metadata;
   const command = `fairlead kubeconfig ${FLAGS[context.kind.plural]} ${projectOf(namespace)}/${name}`;
-  const { pods, usage, events } = contents(context, isAsleep);
+  const { pods, usage, measured, events } = contents(context, isAsleep);
   return h(
     "div.stack",
     drift,
@@ -36,6 +36,7 @@ export function summary(context) {
       h("div.stack", card(T.usage, usage), card(T.facts, facts)),
       h("div.stack", card(T.latestEvents, events), card(T.connect, h("p.muted", T.kubeconfig), codeBlock(command))),
     ),
+    h("section.card.measured", h("h2", T.measured), measured),
   );
 }
 

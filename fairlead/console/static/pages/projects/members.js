@@ -8,7 +8,7 @@ import { link } from "../../core/router.js";
 import { ATTENTION } from "../../core/status.js";
 import { announce } from "../../shell/dialogs.js";
 import { T } from "../../texts/projects.js";
-import { button, tableOf } from "../../widgets/common.js";
+import { button, card, tableOf } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { suggestions } from "../../widgets/form/suggest.js";
 import { stateBadge } from "../../widgets/state.js";
@@ -75,7 +75,15 @@ export async function membersTab(node, context) {
   };
   context.onChange(update);
   update(object);
-  replace(node, problem, tableOf([T.name, T.kind, T.role, ""], body), allowed && addForm(context, save));
+  replace(
+    node,
+    card(
+      T.members,
+      problem,
+      tableOf([T.name, T.kind, T.role, ""], body, "table.members"),
+      allowed && addForm(context, save),
+    ),
+  );
 }
 
 export const principalLink = (kind, name) => {
@@ -165,7 +173,7 @@ function addForm(context, save) {
     }
   };
   return h(
-    "form.row",
+    "form.row.add-member",
     { onsubmit: add },
     h("h3", T.addMember),
     kind,

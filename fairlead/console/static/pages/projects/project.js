@@ -26,7 +26,7 @@ const INSIDE = [
 export function summary(context) {
   const quotas = context.live(
     ({ status }) => status?.quotas,
-    ({ status }) => quotaList(status?.quotas ?? {}),
+    ({ metadata, status }) => quotaList(metadata.name, status?.quotas ?? {}),
   );
   const allowed = context.live(
     ({ spec }) => spec,
@@ -76,22 +76,23 @@ function memberList({ object }, { owner, members = [] }) {
 
 export const tabs = (context) => [{ name: "members", title: T.members, show: (node) => membersTab(node, context) }];
 
-function quotaList({ project, user }) {
+// Each quota leads to the objects that count against it.
+function quotaList(name, { project, user }) {
   const own = user?.used?.users?.[session.user.name] ?? {};
+  const row = (quota, title, used, limit) => {
+    const kind = managed(quota.split(".")[0]);
+    const path = kind && `${kind.segment}?project=${encodeURIComponent(name)}`;
+    return h("li", h("span.grow", path ? link(path, title) : title), meter(used, limit));
+  };
   const rows = [
-    ...Object.entries(project?.limit ?? {}).map(([name, limit]) => [
-      quotaTitle(name),
-      project.used?.[name] ?? 0,
-      limit,
-    ]),
-    ...Object.entries(user?.limit ?? {}).map(([name, limit]) => [T.mine(quotaTitle(name)), own[name] ?? 0, limit]),
+    ...Object.entries(project?.limit ?? {}).map(([quota, limit]) =>
+      row(quota, quotaTitle(quota), project.used?.[quota] ?? 0, limit),
+    ),
+    ...Object.entries(user?.limit ?? {}).map(([quota, limit]) =>
+      row(quota, T.mine(quotaTitle(quota)), own[quota] ?? 0, limit),
+    ),
   ];
-  return rows.length
-    ? h(
-        "ul.plain.lines",
-        rows.map(([title, used, limit]) => h("li", h("span.grow", title), meter(used, limit))),
-      )
-    : h("p.muted", T.noQuotas);
+  return rows.length ? h("ul.plain.lines", rows) : h("p.muted", T.noQuotas);
 }
 
 const names = (entries) => {

@@ -34,6 +34,10 @@ export async function showLog(node, context) {
         if (!mine.ended) replace(problem, errorBlock(error));
       });
   };
+  const choice = h("div.row", h("label", { for: select.id }, T.whichTask), select);
+  const showParts = (isShown) => {
+    choice.hidden = view.node.hidden = !isShown;
+  };
   const load = async () => {
     replace(problem);
     try {
@@ -47,10 +51,14 @@ export async function showLog(node, context) {
         ),
       );
       select.value = tasks.some(({ id }) => id === chosen) ? chosen : "";
+      showParts(true);
+      choice.hidden = !tasks.length;
       if (!tasks.length) view.showNote(T.noTasks);
       read();
     } catch (error) {
-      if (!scope.ended) replace(problem, errorBlock(error, { retry: load }));
+      if (scope.ended) return;
+      replace(problem, errorBlock(error, { retry: load }));
+      if (!shown) showParts(false);
     }
   };
   context.onChange((now) => {
@@ -58,7 +66,7 @@ export async function showLog(node, context) {
     seen = taskKey(now);
     load();
   });
-  replace(node, h("div.stack", h("div.row", h("label", { for: select.id }, T.whichTask), select), problem, view.node));
+  replace(node, h("div.stack", choice, problem, view.node));
   load();
 }
 

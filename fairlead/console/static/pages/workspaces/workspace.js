@@ -203,6 +203,7 @@ export function actions(context) {
     {
       title: T.start,
       icon: "play",
+      primary: true,
       question: use,
       isShown: (now) => !isRunning(now) && !isBusy(now),
       run: () => run("up", { keepContainer: true }),

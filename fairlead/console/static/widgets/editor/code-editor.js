@@ -126,7 +126,12 @@ export class CodeEditor {
         ...defaultKeymap,
       ]),
       this.#readOnly.of([]),
-      EditorView.contentAttributes.of({ "aria-label": label, "aria-multiline": "true", spellcheck: "false" }),
+      EditorView.contentAttributes.of({
+        "aria-label": label,
+        "aria-multiline": "true",
+        spellcheck: "false",
+        tabindex: "0",
+      }),
       EditorView.updateListener.of((update) => {
         if (update.docChanged) onchange();
       }),
