@@ -27,8 +27,12 @@ ROOT = "/kubernetes/management"
 READY_SECONDS = 30.0
 END_SECONDS = 15.0
 LOG_LINES = 20
-SETTINGS = {"FAIRLEAD_WATCHES_PER_USER": "10000"}
-"""All watches of a run belong to one user, and are more than the default allows."""
+SETTINGS = {
+    "FAIRLEAD_WATCHES_PER_USER": "10000",
+    "FAIRLEAD_STORED_OBJECTS_PER_USER": "10000000",
+    "FAIRLEAD_STORED_BYTES_PER_USER": "100000000000",
+}
+"""All watches of a run belong to one user, and the objects of a row to one user: more than the defaults allow."""
 
 
 @dataclass(frozen=True, slots=True)

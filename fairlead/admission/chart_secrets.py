@@ -36,10 +36,11 @@ def record_chart_secret_writers(authorize: Authorize, api_group: str, namespace_
             return
         if change.is_move:
             return  # it changes nothing of the spec
-        known = {each.digest for each in _find_references(change, change.old)}
-        recorded = read_consent(change.old).writers
+        references = list(_find_references(change, change.obj))
+        known = {each.digest for each in _find_references(change, change.old)} if references else set()
+        recorded = read_consent(change.old).writers if references else {}
         writers: dict[str, str] = {}
-        for reference in _find_references(change, change.obj):
+        for reference in references:
             if reference.digest not in known:
                 _check(change, authorize, reference, namespace_prefix)
                 writers[reference.digest] = writer_name(change.user)

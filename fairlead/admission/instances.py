@@ -124,7 +124,7 @@ def _deployment_source(instance: Object) -> tuple[Any, ...]:
 def _is_connected(cluster: str, registry: Registry, api_group: str) -> bool:
     """Whether this server connects to the cluster, and so deploys into it."""
     entry = registry.resource(api_group, "clusters").get_cached("", cluster) if cluster else None
-    return entry is not None and Cluster(decode(entry)).has_kubeconfig
+    return entry is not None and Cluster(decode(entry)).has_transport
 
 
 def _no_chart_problem(instance: VirtualClusterInstance) -> Problem:

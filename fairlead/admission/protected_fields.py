@@ -144,6 +144,7 @@ SERVER_ONLY_KEYS = (
 CHECKED_KEYS = (PROJECT_LABEL, WORKSPACE_UID_LABEL)
 """Labels that others may set to their true value: the project that the object is in, and its own uid."""
 _METADATA_MAPS = ("labels", "annotations")
+_DROPPED_KEYS = {part: frozenset(key for where, key in SERVER_ONLY_KEYS if where == part) for part in _METADATA_MAPS}
 
 
 def protect_ownership_labels(namespace_prefix: str) -> Rule:
@@ -166,11 +167,12 @@ def protect_ownership_labels(namespace_prefix: str) -> Rule:
 def _drop_server_only_keys(change: Change, namespace_prefix: str) -> None:
     for part in _METADATA_MAPS:
         requested = _metadata_map(change.obj, part)
-        current = _metadata_map(change.old, part) if requested and change.old is not None else {}
-        found = [key for where, key in SERVER_ONLY_KEYS if where == part and key in requested and key not in current]
-        if part == "labels":
+        if not requested:
+            continue
+        current = _metadata_map(change.old, part) if change.old is not None else {}
+        found = [key for key in requested if key in _DROPPED_KEYS[part] and key not in current]
+        if part == "labels" and (claimed := [key for key in CHECKED_KEYS if key in requested and key not in current]):
             true_labels = _true_labels(change, namespace_prefix)
-            claimed = (key for key in CHECKED_KEYS if key in requested and key not in current)
             found += [key for key in claimed if requested[key] != true_labels.get(key)]
         if not found:
             continue

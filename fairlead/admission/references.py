@@ -74,15 +74,20 @@ class Reference:
 
 
 def owner_and_access_references(change: Change, subject: Subject) -> Iterator[Reference]:
-    for kind in _PRINCIPALS:
-        name = get_path(change.new, f"spec.owner.{kind}")
-        if name != get_path(change.old, f"spec.owner.{kind}"):
+    owner = get_path(change.new, "spec.owner")
+    owner_before = get_path(change.old, "spec.owner")
+    for kind in _PRINCIPALS if owner != owner_before else ():
+        name = get_path(owner, kind)
+        if name != get_path(owner_before, kind):
             yield from _principals(
                 f"spec.owner.{kind}", kind, [name], subject, f"the object has no owner until that {kind} exists"
             )
     for field in _ACCESS_FIELDS:
+        entries = get_path(change.new, field)
+        if not entries:
+            continue
         before = _access_names(get_path(change.old, field))
-        for index, entry in _entries(get_path(change.new, field)):
+        for index, entry in _entries(entries):
             for kind, plural in _PRINCIPALS.items():
                 added = [name for name in _strings(entry.get(plural)) if (kind, name) not in before]
                 effect = f"the entry grants nothing until that {kind} exists"
@@ -302,11 +307,15 @@ def warn_missing_references(authorize: Authorize, api_group: str, namespace_pref
     """Warns about names of missing objects: owners, members, bindings, access rules, allow lists, clusters, scopes."""
     subject = Subject(api_group, namespace_prefix)
 
+    finders_by_kind: dict[tuple[str, str], list[FindReferences]] = {}
+
     @applies_to(lambda kind, verb: verb != "delete" and bool(_finders(kind, api_group)))
     async def rule(change: Change, registry: Registry) -> None:
         if change.subresource or change.user == CONTROLLER_USER or change.new is None or change.problems:
             return
-        found = (each for find in _finders(change.kind, api_group) for each in find(change, subject))
+        key = change.kind.group, change.kind.plural
+        finders = finders_by_kind.get(key) or finders_by_kind.setdefault(key, _finders(change.kind, api_group))
+        found = (each for find in finders for each in find(change, subject))
         missing = (each for each in found if _is_missing(each, change.user, registry, authorize))
         for each in islice(missing, MAX_WARNINGS):
             change.warnings.append(_describe(each, change.user, registry, authorize))

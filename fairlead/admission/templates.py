@@ -68,11 +68,7 @@ def _trust_after_user_write(change: Change, before: str, requested: str) -> str:
             f"metadata.annotations[{TRUST_ANNOTATION}]: only administrators may set this; it was left unchanged"
         )
     is_app = change.kind.plural == APP.plural
-    is_same = all(
-        get_path(change.old, f"spec.{each}") == get_path(change.new, f"spec.{each}")
-        for each in TRUSTABLE_TEMPLATES[change.kind.plural]
-    )
-    if change.old is not None and is_same:
+    if change.old is not None and _is_same_definition(change):
         return before
     if before == TRUE or (is_app and change.old is not None and not before):
         change.warnings.append(
@@ -80,6 +76,12 @@ def _trust_after_user_write(change: Change, before: str, requested: str) -> str:
             f"administrator can annotate it with {TRUST_ANNOTATION}=true"
         )
     return FALSE
+
+
+def _is_same_definition(change: Change) -> bool:
+    old = get_path(change.old, "spec") or {}
+    new = get_path(change.new, "spec") or {}
+    return all(old.get(each) == new.get(each) for each in TRUSTABLE_TEMPLATES[change.kind.plural])
 
 
 def _loss_of_trust(plural: str) -> str:

@@ -42,7 +42,7 @@ from fairlead.app.drain import drain_before_stop
 from fairlead.app.features import build_features
 from fairlead.app.garbage_collection import freeze_heap
 from fairlead.app.host_cluster import open_host_cluster
-from fairlead.app.http import build_handler
+from fairlead.app.http import build_app
 from fairlead.app.link_hubs import connect_replicas, open_link_hubs
 from fairlead.app.services import OpenedServices, build_services
 from fairlead.app.start_checks import check_before_start, check_pepper
@@ -52,7 +52,6 @@ from fairlead.app.upgrade import stop_when_outdated, upgrade_data
 from fairlead.app.worker_limits import build_memory_limiter
 from fairlead.app.workers.context import WorkerContext, connect_coordinator
 from fairlead.core.clock import SystemClock
-from fairlead.core.concurrency import set_switch_interval
 from fairlead.core.waiting import wait_until_stopped
 from fairlead.features.contract import Services
 from fairlead.kinds import KINDS
@@ -60,7 +59,6 @@ from fairlead.kinds.projects.project import PROJECT, project_kind
 from fairlead.registry.kind import Catalog
 from fairlead.registry.quota.usage import StorageUsage
 from fairlead.registry.registry import Registry
-from fairlead.server.http.asgi import AsgiApp
 from fairlead.server.http.event_loop_watchdog import run_watchdog
 from fairlead.server.http.listeners import free_port
 from fairlead.settings import Settings
@@ -91,7 +89,6 @@ async def run(
     worker: WorkerContext | None = None,
 ) -> None:
     """Serves until `stop` is set and the drain is over. `worker` is None if this process is the whole server."""
-    set_switch_interval()
     if worker is None:  # otherwise, the supervisor has done it
         check_before_start(settings)
     clock = SystemClock()
@@ -124,8 +121,7 @@ async def run(
         admission.bind(registry, features.admission_rules())
         await ensure_default_objects(registry, settings.api_group, update_roles=is_newest)
         limiter = build_memory_limiter(settings, worker_count)
-        handler = build_handler(services, features, limiter, host.reviews, drain)
-        app = AsgiApp(handler, settings.body_limit, limiter, tls_ports.origins())
+        app = build_app(services, features, limiter, host.reviews, drain, tls_ports.origins())
         freeze_heap()  # before requests are accepted: it holds the event loop for 100 ms and more
         async with (
             stop_when_outdated(settings, stores.raw, drain.stopped),

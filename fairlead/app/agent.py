@@ -32,7 +32,7 @@ from fairlead.core.call import Handler
 from fairlead.core.clock import SystemClock
 from fairlead.core.crypto.certificates import Certificates, ensure_certificates, load_certificates
 from fairlead.core.files import FileProblem, ensure_private_folder, read_file
-from fairlead.core.folder_security import require_private
+from fairlead.core.machine.folder_security import require_private
 from fairlead.core.validators import format_host
 from fairlead.core.waiting import wait_until_stopped
 from fairlead.kinds import KINDS

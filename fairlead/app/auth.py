@@ -22,6 +22,7 @@ from fairlead.authz.port_access import PortAccess, PortAccessAuthorizer
 from fairlead.authz.project_members import PROJECTS, ProjectMemberAuthorizer
 from fairlead.authz.rbac import RbacAuthorizer
 from fairlead.authz.scope import ScopeNaming, build_scope_checks, matching_entry
+from fairlead.authz.secret_access import find_principal
 from fairlead.authz.self_access import SelfAuthorizer
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.clock import Clock
@@ -65,7 +66,14 @@ def build_auth(
         return authorizer.authorize(user, target)
 
     ownership = OwnerAuthorizer(catalog, view)
-    ports = PortAccess(api_group=group, view=view, clock=clock, authorize=authorize, is_member=members.is_member)
+    ports = PortAccess(
+        api_group=group,
+        view=view,
+        clock=clock,
+        authorize=authorize,
+        is_member=members.is_member,
+        find_principal=lambda name: find_principal(name, principals.find_user),
+    )
     authorizer = AuthorizerChain(
         general=(gateway_authorizer(authorize), administrators, rbac),
         object_authorizers=(

@@ -21,9 +21,9 @@ from cryptography import x509
 from fairlead import __version__
 from fairlead.app import data_migrations
 from fairlead.core.files import FileProblem, read_file
-from fairlead.core.findings import Finding
-from fairlead.core.folder_security import require_private, require_tamper_proof
-from fairlead.core.helm_program import HELM, HELM_ADVICE, find_helm, find_helm_problem
+from fairlead.core.machine.findings import Finding
+from fairlead.core.machine.folder_security import require_private, require_tamper_proof
+from fairlead.core.machine.helm_program import HELM, HELM_ADVICE, find_helm, find_helm_problem
 from fairlead.settings import Settings
 from fairlead.storage.contract import StoreUnavailable
 from fairlead.storage.data_version import VERSION_KEY, DataVersion, check_readable, decode_version

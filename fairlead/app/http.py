@@ -1,6 +1,6 @@
 """Builds the stages of the pipeline and the dispatcher, with what the features add. `server/pipeline.py` has the order.
 
-`build_handler` is the entry point.
+`build_app` is the entry point.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,13 +15,16 @@ from fairlead.features.contract import Feature, HostPipeline, Services
 from fairlead.registry.storage_errors import translate_storage_errors
 from fairlead.server.api.actions import Actions, object_verbs
 from fairlead.server.api.aggregation import mount_at_root, serve_aggregated
-from fairlead.server.api.routing import Dispatcher, RouteConfig, routing_stage
+from fairlead.server.api.routing import Dispatcher, RouteConfig, Router, routing_stage
 from fairlead.server.api.verbs import Verbs
 from fairlead.server.api.watch import WatchLimits, WatchService
 from fairlead.server.auth.aggregated_authorization import AggregatedAuthorization
 from fairlead.server.auth.stages import AuthorizeStage, Endpoints, authenticate_when_current, build_authentication_stage
 from fairlead.server.discovery.documents import aggregated_documents, build_documents, platform_documents
 from fairlead.server.discovery.health import HealthCheck, HealthHandler
+from fairlead.server.fast_reads import FastReads, FastReadServices
+from fairlead.server.http.asgi import AsgiApp
+from fairlead.server.http.origins import Origins
 from fairlead.server.http.response import custom_headers_stage
 from fairlead.server.http.unsent import ClientMemoryLimiter
 from fairlead.server.metrics.endpoint import METRICS_PATH, MetricsEndpoint
@@ -30,26 +33,29 @@ from fairlead.settings.values import OFF, ON
 from fairlead.signin.oauth import TOKEN_ENDPOINT, TokenEndpoint
 
 
-def build_handler(
+def build_app(
     services: Services,
     features: Feature,
     memory_limiter: ClientMemoryLimiter,
     host_reviews: SubjectAccessReviews | None,
     drain: Drain,
-) -> Handler:
-    """The whole request pipeline as one handler. `host_reviews` is None if no host decides about requests."""
+    origins: Origins,
+) -> AsgiApp:
+    """The application with the whole request pipeline. `host_reviews` is None if no host decides about requests."""
     settings = services.settings
     metrics = MetricsEndpoint(features.metrics, services.coordinator)
     if services.coordinator is not None:
         services.coordinator.provide_metrics(metrics.encode_page)
-    route = routing_stage(RouteConfig(MANAGEMENT_PATH, features.find_mounts))
+    router = Router(RouteConfig(MANAGEMENT_PATH, features.find_mounts))
+    route = routing_stage(router)
+    verbs = _build_verbs(services, features)
     public_endpoints: Mapping[tuple[str, str], Handler] = {
         **features.public_endpoints,
         TOKEN_ENDPOINT: TokenEndpoint(features.grants),
     }
     endpoints = {**features.endpoints, **public_endpoints, **metrics.endpoints()}
     dispatch: Handler = Dispatcher(
-        verbs=_build_verbs(services, features),
+        verbs=verbs,
         health=HealthHandler(_build_readiness_checks(services, features, drain)),
         roots={
             MANAGEMENT: build_documents(services.registry.catalog, MANAGEMENT_PATH, version=__version__),
@@ -75,9 +81,26 @@ def build_handler(
         metrics=services.requests,
     )
     main = build_pipeline(stages, dispatch, settings.request_timeout, services.watchdog.record_step)
-    return _choose_by_host(
+    handler = _choose_by_host(
         main, [(each.covers, _build_host_pipeline(services, stages, each)) for each in features.host_pipelines]
     )
+    fast = FastReadServices(
+        tokens=services.auth.access_keys,
+        on_authenticated=services.auth.last_used.record_use,
+        authorize=services.auth.authorizer.authorize,
+        route=router,
+        is_other_host=lambda host: any(each.covers(host) for each in features.host_pipelines),
+        verbs=verbs,
+        flow=stages.flow,
+        memory=memory_limiter,
+        audit=stages.audit,
+        custom_headers=services.auth.dynamic_config.custom_headers,
+        metrics=stages.metrics,
+        on_slow_step=services.watchdog.record_step,
+    )
+    # A server that asks a store of several replicas for the newest revision waits for that in each read.
+    answer_fast = FastReads(fast, origins).answer if services.store.local_revision() is not None else None
+    return AsgiApp(handler, settings.body_limit, memory_limiter, origins, answer_fast)
 
 
 def _build_host_pipeline(services: Services, stages: Stages, hosts: HostPipeline) -> Handler:

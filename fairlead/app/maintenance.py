@@ -236,7 +236,9 @@ def _translate_file_errors(path: str) -> Iterator[None]:
     except CorruptBackup as error:
         raise FileProblem(f"{title}: {error}; use another backup") from None
     except FileNotFoundError:
-        raise MissingFile(f"{title}: no such file; check the path") from None
+        folder = Path(path).parent
+        missing = f"{title}: no such file" if folder.is_dir() else f"{folder}: no such folder"
+        raise MissingFile(f"{missing}; check the path") from None
     except OSError as error:
         raise FileProblem(f"{title}: {error.strerror or error}; fix it, or name another file") from None
 

@@ -9,7 +9,7 @@ from fairlead.app.auth import PEPPER_FILE
 from fairlead.authn.access_keys import Pepper
 from fairlead.authn.bootstrap import PEPPER_VARIABLE, verify_pepper
 from fairlead.core.files import ensure_private_folder
-from fairlead.core.folder_security import is_readable_by_others, require_private, require_tamper_proof
+from fairlead.core.machine.folder_security import is_readable_by_others, require_private, require_tamper_proof
 from fairlead.server.http.listeners import free_port
 from fairlead.settings import Settings, StartError
 from fairlead.storage.contract import Store, StoreUnavailable

@@ -129,9 +129,9 @@ class Credential:
         return is_cli_login(self.key)
 
     @property
-    def never_expires(self) -> bool:
-        """Whether the key stays valid until the object changes, independent of time."""
-        return self.expiry is None and not self.previous_digests and not self.is_sso_login and not self.parent
+    def depends_on_expiry_alone(self) -> bool:
+        """Whether the key is valid until `expiry`, at least, unless an object changes."""
+        return not self.previous_digests and not self.is_sso_login and not self.parent
 
     def digests(self) -> Iterator[str]:
         """All digests of the key, current and previous, active or not."""
@@ -243,8 +243,8 @@ class AccessKeyAuthenticator:
         self._last_use = last_use
         self._by_name: dict[str, Credential] = {}
         self._by_digest: dict[str, dict[str, Credential]] = {}
-        # Tokens that were authenticated since a key or a principal changed last. The keys of the cache are keyed hashes
-        # with a secret of this process, so that the timing of a lookup reveals nothing about a token.
+        # Tokens that were authenticated since a key or a principal changed last, with their user. The keys of the cache
+        # are keyed hashes with a secret of this process, so that the timing of a lookup reveals nothing about a token.
         self._token_cache = Derived(keys.view, (keys.refresh, principals.generation), _new_token_cache)
         secret = secrets.token_bytes(KEY_BYTES)
         self._token_hash = hashlib.blake2b(key=secret, digest_size=KEY_BYTES, person=b"token")
@@ -253,12 +253,10 @@ class AccessKeyAuthenticator:
         self._dummy_credential = Credential.from_key({"spec": {"key": pepper.digest(generate_key())}}, clock, None)
 
     def __call__(self, call: Call) -> User | None:
-        header, mark = call.headers.find_single(b"authorization"), b""
-        if header is not None and len(header) <= MAX_HEADER_BYTES:
-            mark = _keyed_hash(self._header_hash, header)
-            user = self._token_cache.get().get(mark)
-            if user is not None:
-                return user
+        header = call.headers.find_single(b"authorization")
+        mark = self.mark_header(header) if header is not None else b""
+        if mark and (user := self.find_marked(mark)) is not None:
+            return user
         token = bearer_token(call)
         if token is None:
             return None
@@ -270,10 +268,24 @@ class AccessKeyAuthenticator:
                 raise
             return user
 
+    def mark_header(self, header: bytes) -> bytes:
+        """What an Authorization header is found under by `find_marked`; empty if it is too large. It says nothing about
+        the header to others, and changes with each start."""
+        return _keyed_hash(self._header_hash, header) if len(header) <= MAX_HEADER_BYTES else b""
+
+    def find_marked(self, mark: bytes) -> User | None:
+        """The user of a header that was authenticated before. None if any key or principal has changed since, or the
+        key has to be checked again."""
+        found = self._token_cache.get().get(mark)
+        if found is None:
+            return None
+        user, expiry = found
+        return user if expiry is None or not expiry.is_reached(self._clock) else None
+
     def authenticate_token(self, token: str) -> User:
         """The user of a token. Raises Unauthorized if the key is unknown or no longer active."""
         mark = _keyed_hash(self._token_hash, token.encode())
-        user = self._token_cache.get().get(mark)
+        user = self.find_marked(mark)
         return user if user is not None else self._authenticate_uncached(token, mark)
 
     def _authenticate_uncached(self, token: str, cache_key: bytes) -> User:
@@ -285,8 +297,8 @@ class AccessKeyAuthenticator:
         user = self._resolve_user(credential)
         if not fits or user is None:
             raise Unauthorized(INVALID_TOKEN)
-        if cache_key and credential.never_expires:
-            self._token_cache.get()[cache_key] = user
+        if cache_key and credential.depends_on_expiry_alone:
+            self._token_cache.get()[cache_key] = user, credential.expiry
         return user
 
     def user_of_key(self, key: str) -> User | None:
@@ -375,7 +387,7 @@ class AccessKeyAuthenticator:
         return User(subject, AUTHENTICATED_GROUPS) if subject else None
 
 
-def _new_token_cache() -> BoundedCache[bytes, User]:
+def _new_token_cache() -> BoundedCache[bytes, tuple[User, Expiry | None]]:
     return BoundedCache(TOKEN_CACHE_SIZE)
 
 

@@ -8,6 +8,7 @@ from fairlead.core.call import MANAGEMENT, Authorize, Decision, RequestInfo
 from fairlead.core.clock import Clock
 from fairlead.core.user import User
 from fairlead.domain.port_shares import PortShare, find_shares
+from fairlead.domain.secret_references import ADMINISTRATORS
 from fairlead.kinds.instances.workspace import PORT_ACCESS_SUBRESOURCE, USE, WORKSPACE
 from fairlead.registry.codec import decode
 from fairlead.storage.view.view import Entry, View
@@ -25,6 +26,8 @@ class PortAccess:
     clock: Clock
     authorize: Authorize
     is_member: IsMember
+    find_principal: Callable[[str], User | None]
+    """The user or service account with this user name, if it is active."""
 
     def may_open(self, user: User, namespace: str, name: str, port: int = 0) -> Decision:
         """Whether the user may open this port; without one, whether there is any that the user may open."""
@@ -40,9 +43,18 @@ class PortAccess:
         decision = self.authorize(user, target)
         if decision.allowed:
             return decision
-        if any(self._includes(share, user, namespace, port) for share in self._shares(namespace, name)):
-            return Decision(True, "a port of the workspace is shared with the user")
+        for share in self._shares(namespace, name):
+            if self._includes(share, user, namespace, port) and self._is_sharer_allowed(share, target):
+                return Decision(True, "a port of the workspace is shared with the user")
         return decision
+
+    def _is_sharer_allowed(self, share: PortShare, target: RequestInfo) -> bool:
+        """Whether who shares it may still use the workspace. Who does not may not let others do so, nor themselves."""
+        if share.by == ADMINISTRATORS:
+            return True
+        sharer = self.find_principal(share.by) if share.by else None
+        is_same = sharer is not None and sharer.uid in ("", share.by_uid)  # service accounts have none here
+        return sharer is not None and is_same and self.authorize(sharer, target).allowed
 
     def _shares(self, namespace: str, name: str) -> list[PortShare]:
         entry = self.view.get((self.api_group, WORKSPACE.plural, namespace, name))
@@ -54,7 +66,9 @@ class PortAccess:
             return False
         if port and share.port != port:
             return False
-        return self.is_member(user, namespace) if share.project else is_user(user, (share.user,))
+        if share.project:
+            return self.is_member(user, namespace)
+        return is_user(user, (share.user,)) and user.uid == share.uid
 
 
 class PortAccessAuthorizer:

@@ -36,6 +36,14 @@ from fairlead.domain.secret_references import (
 from fairlead.kinds.instances.workspace import WORKSPACE
 
 
+def find_principal(name: str, find_user: Callable[[str], User | None]) -> User | None:
+    """The user or service account with this user name; None for users who are disabled or do not exist."""
+    if name.startswith(SERVICE_ACCOUNT_PREFIX):
+        namespace = name.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")[0]
+        return User(name, (SERVICE_ACCOUNTS_GROUP, f"{SERVICE_ACCOUNTS_GROUP}:{namespace}", AUTHENTICATED))
+    return find_user(name)
+
+
 @dataclass(frozen=True, slots=True)
 class SecretAccess:
     """Finds the owner of a workspace, and decides what that user or team may use."""
@@ -53,10 +61,7 @@ class SecretAccess:
         """The user, team or service account with this user name; None for users who are disabled or do not exist."""
         if name.startswith(TEAM_GROUP_PREFIX):
             return User(name, (name,))
-        if name.startswith(SERVICE_ACCOUNT_PREFIX):
-            namespace = name.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")[0]
-            return User(name, (SERVICE_ACCOUNTS_GROUP, f"{SERVICE_ACCOUNTS_GROUP}:{namespace}", AUTHENTICATED))
-        return self.find_user(name)
+        return find_principal(name, self.find_user)
 
     def owner_may_use(self, owner: User, target: RequestInfo) -> bool:
         if target.resource == SHARED_SECRETS:

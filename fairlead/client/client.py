@@ -134,11 +134,19 @@ class Client:
         return self.watch_path(self.path(plural, namespace=namespace), labels=labels, fields=fields, seconds=seconds)
 
     def watch_path(
-        self, path: str, *, labels: str = "", fields: str = "", seconds: float = math.inf, accept: str = JSON
+        self,
+        path: str,
+        *,
+        labels: str = "",
+        fields: str = "",
+        seconds: float = math.inf,
+        accept: str = JSON,
+        since: str = "",
     ) -> Iterator[Event]:
-        """Like `watch`, for the resource at a path. `accept` can select another form of the objects, such as tables."""
+        """Like `watch`, for the resource at a path. `accept` can select another form of the objects, such as tables.
+        With `since`, a resourceVersion, only what happens after it."""
         selectors = _selector_query(labels, fields)
-        return stream_events(lambda query: self._stream_events(path, query, accept), selectors, seconds)
+        return stream_events(lambda query: self._stream_events(path, query, accept), selectors, seconds, since)
 
     def create(self, plural: str, body: Object, *, namespace: str = "") -> Object:
         """Returns the created object, including one-time fields such as `spec.key`.

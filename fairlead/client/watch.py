@@ -36,14 +36,16 @@ OpenWatch = Callable[[Mapping[str, str]], Iterable[Object]]
 """Sends one watch request and yields its events until the server closes it."""
 
 
-def stream_events(open_watch: OpenWatch, selectors: Mapping[str, str], seconds: float = math.inf) -> Iterator[Event]:
+def stream_events(
+    open_watch: OpenWatch, selectors: Mapping[str, str], seconds: float = math.inf, since: str = ""
+) -> Iterator[Event]:
     """Yields the events of successive watch requests, each event once. Errors are raised by `open_watch`.
 
-    Raises DeadlineExceeded after `seconds`.
+    With `since`, a resourceVersion, only the events after it, and no SYNCED. Raises DeadlineExceeded after `seconds`.
     """
     deadline = time.monotonic() + seconds
-    query = {**selectors, **INITIAL_QUERY}
-    synced = False
+    query = {**selectors, **(RESUME_QUERY | {"resourceVersion": since} if since else INITIAL_QUERY)}
+    synced = bool(since)
     while True:
         quiet = True
         for line in open_watch({**query, **_time_left(deadline)}):

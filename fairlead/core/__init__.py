@@ -4,9 +4,7 @@ call.py, errors.py     the request and response types, and the API errors
 refusals.py            notes in the audit event what refused a request
 user.py, scope.py      the authenticated user, and the scope of an access key
 objects.py, clock.py   JSON objects, timestamps
-json.py, yaml.py       decoding and encoding of bodies; body_errors.py: their errors and limits
-json_outline.py        counts the values of a JSON text before it is parsed
-json_slices.py         decodes large JSON texts in slices
+json/, yaml.py         decoding and encoding of bodies; body_errors.py: their errors and limits
 protobuf_wire.py       the wire format of protobuf
 workspaces.py          what the server, runners and the command line know alike about workspaces
 deployed_runners.py    the finalizer and names of runners that the server deploys into a cluster
@@ -14,17 +12,14 @@ addresses.py           protected and private addresses
 pinned_https.py        HTTPS to an address that was checked
 validators.py          checks of addresses, URLs and names; sizes as people write them
 suggestions.py         "did you mean"
-findings.py            what a check of the machine found
-helm_program.py        whether the machine has Helm
-service_manager.py     tells systemd that the process is ready
 backoff.py             delays after failures, and jitter
 bounded_cache.py       a dict of bounded size
 concurrency.py         thread pools with fair queueing, slicing of work on the event loop, turns of large responses
-loop_thread.py         work on an event loop and in a thread of its own
 thread_activity.py     what the threads beside the event loop do
 waiting.py             signals between tasks, waits for a revision
 framed_socket.py       frames of bytes between processes of one server, over a Unix socket
-files.py               private, atomically written files; folder_security.py: ownership and permissions
+files.py               private, atomically written files
+machine/               what a process asks of the machine that it runs on
 crypto/                certificates, encryption at rest, token signing
 log.py                 structured logging
 """

@@ -1,6 +1,6 @@
 """Errors and limits that the JSON and YAML codecs share, and the paths of duplicate keys.
 
-Raised by `core/json.py` and `core/yaml.py`; callers return them as 400. Duplicate keys are reported by path, as
+Raised by `core/json/` and `core/yaml.py`; callers return them as 400. Duplicate keys are reported by path, as
 Kubernetes does: `spec.access[0].users`. Both codecs keep the last value and return the paths; `fieldValidation`
 decides whether the caller fails, warns or ignores them.
 """

@@ -43,6 +43,16 @@ def nearest_word(word: str, words: Sequence[str]) -> str:
     return found[0] if found else ""
 
 
+MIN_SIMILARITY = 0.5
+"""Of a name to one that is suggested for it: `audits` to `audit.level`, but not `nonsense` to `groupMappings`."""
+
+
+def suggest_name(name: str, known: Iterable[str], advice: str) -> str:
+    """The end of a message about a name that is unknown: the one that is most like it, and what to do otherwise."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=MIN_SIMILARITY)
+    return f"did you mean {near[0]}? Otherwise {advice}" if near else advice
+
+
 def did_you_mean(suggestion: str) -> str:
     """The end of a message; empty without a suggestion."""
     return f'; did you mean "{suggestion}"?' if suggestion else ""

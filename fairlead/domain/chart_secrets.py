@@ -18,6 +18,7 @@ from fairlead.core.objects import Object, get_path
 from fairlead.domain.template_resolution import has_placeholder
 
 USERNAME_REF, PASSWORD_REF = "usernameRef", "passwordRef"
+_REFERENCE_FIELDS = frozenset((USERNAME_REF, PASSWORD_REF))
 _CHART_LISTS = ("charts", "spaceTemplate.charts")
 
 
@@ -46,6 +47,8 @@ class ChartSecretReference:
 
 def find_chart_references(chart: Any, path: str) -> Iterator[ChartSecretReference]:
     """The references of one chart. `path` is its field."""
+    if not isinstance(chart, dict) or _REFERENCE_FIELDS.isdisjoint(chart):
+        return
     for field in (USERNAME_REF, PASSWORD_REF):
         reference = get_path(chart, f"{field}.projectSecretRef")
         if isinstance(reference, dict) and any(reference.values()):

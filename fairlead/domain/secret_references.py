@@ -158,13 +158,14 @@ def write_consent(obj: Object, consent: SecretConsent) -> None:
     """Sets the annotation, or removes it. Validation of metadata rejects annotations that are not a map."""
     meta = metadata(obj)
     annotations = meta.get("annotations") or {}
-    if not isinstance(annotations, dict):
+    is_empty = not (consent.owner or consent.writers or consent.inputs)
+    if not isinstance(annotations, dict) or (is_empty and CONSENT_ANNOTATION not in annotations):
         return
     by_writer: dict[str, list[str]] = {}
     for digest, name in sorted(consent.writers.items()):
         by_writer.setdefault(name, []).append(digest)
     others = {key: value for key, value in annotations.items() if key != CONSENT_ANNOTATION}
-    if consent.owner or by_writer or consent.inputs:
+    if not is_empty:
         stored = _Stored(consent.owner, by_writer, dict(consent.inputs))
         others[CONSENT_ANNOTATION] = msgspec.json.encode(stored).decode()
     if others != annotations:

@@ -29,6 +29,8 @@ belongs to it, so that a server that is interrupted knows what may have been don
 when it has its workloads again until it answers."""
 ASLEEP, SLEEP_REFUSED = "Asleep", "SleepRefused"
 """The condition about it, and its reason if it must not sleep, since its data would be lost."""
+INGRESS_SUFFIX_ANNOTATION = "service.sh/ingress-suffix"
+"""On a Cluster: the domain below which its ingress controller is reached."""
 ABANDON_ANNOTATION = "service.sh/abandon"
 """Annotation that skips the cleanup in the cluster when an object is deleted."""
 
@@ -464,9 +466,11 @@ class Project(TypedObject):
 @dataclass(frozen=True, slots=True)
 class Cluster(TypedObject):
     @property
-    def has_kubeconfig(self) -> bool:
-        """Whether this server connects to it with a kubeconfig, instead of just storing what others report."""
-        return bool(get_path(self.spec, "config.secretName"))
+    def has_transport(self) -> bool:
+        """Whether this server reaches it, with a kubeconfig or through its agent, instead of just storing what others
+        report. It probes a cluster that dials out once it expects an agent of it."""
+        is_agent_expected = self.spec.get("networkPeer") and self.condition("Connected")
+        return bool(get_path(self.spec, "config.secretName") or is_agent_expected)
 
     @property
     def has_agent(self) -> bool:
@@ -487,7 +491,13 @@ class Cluster(TypedObject):
         return self.status.get("phase") or ""
 
     @property
+    def ingress_suffix(self) -> str:
+        """The domain below which its ingress controller is reached; empty if that is not known."""
+        return (self.meta.get("annotations") or {}).get(INGRESS_SUFFIX_ANNOTATION) or ""
+
+    @property
     def relevant_state(self) -> object:
-        """The state that what is deployed into it depends on: reachability and identity."""
+        """The state that what is deployed into it depends on: reachability, identity and addresses."""
         status = self.status
-        return self.uid, self.generation, status.get("online"), status.get("phase"), status.get("clusterUID")
+        reachability = status.get("online"), status.get("phase"), status.get("clusterUID")
+        return self.uid, self.generation, reachability, self.ingress_suffix

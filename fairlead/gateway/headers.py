@@ -64,11 +64,10 @@ MAX_CACHED_IDENTITY_CHARS = 2_048
 HeaderPairs = Sequence[tuple[str, str]]
 
 
-def forwarded_headers(
-    headers: Headers, user: User, names: ClusterIdentityMapper, audit_id: str
-) -> list[tuple[str, str]]:
-    """The headers of the request to the cluster. The audit ID correlates the cluster's audit log with ours."""
-    pairs = list(_identity_headers(user, names))
+def forwarded_headers(headers: Headers, identity: HeaderPairs, audit_id: str) -> list[tuple[str, str]]:
+    """The headers of the request to the cluster: `identity`, and those of the client that are in the allow-list. The
+    audit ID correlates the cluster's audit log with ours."""
+    pairs = list(identity)
     if audit_id:
         pairs.append(("audit-id", audit_id))
     for name in headers.keys():  # noqa: SIM118 - Headers is not a mapping
@@ -77,7 +76,8 @@ def forwarded_headers(
     return pairs
 
 
-def _identity_headers(user: User, names: ClusterIdentityMapper) -> tuple[tuple[str, str], ...]:
+def impersonation_headers(user: User, names: ClusterIdentityMapper) -> HeaderPairs:
+    """The identity of a user, for a request with the stored credential."""
     impersonator = user.impersonator.name if user.impersonator is not None else None
     build = (
         _cached_impersonation_headers
@@ -146,13 +146,17 @@ RETRY_AFTER_SECONDS = 1
 """Retry-After, only for exceeded limits. Clients then retry silently, which would hide an unreachable cluster."""
 
 
+class CredentialRejected(BadGateway):
+    """The cluster does not accept the credential of the request."""
+
+
 def check_status(status: int, title: str) -> None:
     """Raises BadGateway for a response that must not be forwarded. `title` names the cluster in messages."""
     if 200 <= status < 300:
         return
     if status == HTTPStatus.UNAUTHORIZED:
         reason = "rejects the stored credential; ask an administrator to store a new kubeconfig"
-        raise BadGateway(f"{title} {reason}")
+        raise CredentialRejected(f"{title} {reason}")
     if 300 <= status < 400 and status != HTTPStatus.NOT_MODIFIED:
         reason = "responded with a redirect, which gateways do not follow; request the target path instead"
         raise BadGateway(f"{title} {reason}")

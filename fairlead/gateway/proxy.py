@@ -1,6 +1,6 @@
 """Forwards a request to a cluster and returns its response: buffered, streamed, or as a WebSocket tunnel.
 
-`routes.py` and the agent (`agent/endpoint.py`) call `forward` with authorized requests. It does not use the registry.
+`routes.py` and the agent (`agent/endpoint.py`) call this with authorized requests. It does not use the registry.
 
 Streams are read from the cluster as fast as the client reads them. A watch or a log may last for hours, so a timer per
 stream rechecks every few seconds whether the access key is still valid and the user still authorized. The same timer
@@ -11,10 +11,18 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from fairlead.core.call import RECHECK_SECONDS, Call, Reply
-from fairlead.core.errors import ApiError, BadGateway
+from fairlead.core.errors import ApiError, BadGateway, Forbidden
 from fairlead.core.user import User
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
-from fairlead.gateway.headers import as_api_error, build_reply_head, check_status, forwarded_headers
+from fairlead.gateway.headers import (
+    CredentialRejected,
+    HeaderPairs,
+    as_api_error,
+    build_reply_head,
+    check_status,
+    forwarded_headers,
+    impersonation_headers,
+)
 from fairlead.gateway.websocket import open_tunnel, reject_spdy
 from fairlead.upstream.access import Request
 from fairlead.upstream.errors import UpstreamError
@@ -108,6 +116,23 @@ async def relay(response: Response, guard: StreamGuard, *, is_watch: bool) -> As
         raise guard.end_error
 
 
+async def forward_with_token(
+    upstream: Upstream, user: User, token: str, call: Call, request_target: str, title: str
+) -> Reply:
+    """Forwards a call with the user's own token, to a virtual cluster that authenticates it. `upstream` has no stored
+    credential."""
+    identity = [("authorization", f"Bearer {token}")]
+    try:
+        return await _forward(upstream, user, identity, call, request_target, title)
+    except CredentialRejected:
+        # Not 401: the token is valid here, and clients would discard it.
+        message = (
+            f"{title} does not accept your token: its template has forwardToken, so it has to authenticate tokens of "
+            "this server itself; ask an administrator to configure that, and use a key without a scope"
+        )
+        raise Forbidden(message) from None
+
+
 async def forward(
     upstream: Upstream, user: User, names: ClusterIdentityMapper, call: Call, request_target: str, title: str
 ) -> Reply:
@@ -116,7 +141,13 @@ async def forward(
     `names` maps the user to its identity in the cluster, `request_target` is path and query from `strip_prefix`, and
     `title` names the cluster in messages.
     """
-    headers = forwarded_headers(call.headers, user, names, call.audit_id)
+    return await _forward(upstream, user, impersonation_headers(user, names), call, request_target, title)
+
+
+async def _forward(
+    upstream: Upstream, user: User, identity: HeaderPairs, call: Call, request_target: str, title: str
+) -> Reply:
+    headers = forwarded_headers(call.headers, identity, call.audit_id)
     payer = user.flow_distinguisher  # counted under the impersonator, or impersonation would multiply a user's limit
     try:
         if call.is_websocket:

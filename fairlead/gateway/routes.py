@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from fairlead.authn.credentials import bearer_token
 from fairlead.authz.scope.gateway_requests import (
     CLUSTER,
     SELF_REVIEWS,
@@ -33,7 +34,7 @@ from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.domain.typed_objects import SPACE_SYNCED, SpaceInstance
 from fairlead.gateway.activity import ActivityTracker, SleepStates
 from fairlead.gateway.headers import as_api_error
-from fairlead.gateway.proxy import forward
+from fairlead.gateway.proxy import forward, forward_with_token
 from fairlead.gateway.waking import WARNING_HEADER, InstanceWaker
 from fairlead.kinds.instances import remote_instances
 from fairlead.registry.codec import decode
@@ -192,6 +193,8 @@ class GatewayHandler:
         title = self._title(gateway)
         try:
             upstream = self._resolve_upstream(call.method, gateway, request_target)
+            if (token := forwardable_token(call, user)) and (forwarding := self._find_forwarding_upstream(gateway)):
+                return await forward_with_token(forwarding, user, token, call, request_target, title)
         except UpstreamError as error:
             raise as_api_error(error, title) from error
         return await forward(upstream, user, self._names, call, request_target, title)
@@ -213,6 +216,11 @@ class GatewayHandler:
         check_in_namespace(method, request_target, space)
         return self._upstreams.cluster_upstream(space.cluster)
 
+    def _find_forwarding_upstream(self, gateway: RequestInfo) -> Upstream | None:
+        if gateway.root != VIRTUAL_CLUSTER:
+            return None
+        return self._upstreams.virtual_cluster_forwarding_upstream(gateway.namespace, gateway.name)
+
     def _resolve_space(self, gateway: RequestInfo) -> NamespaceScope:
         """Cached by revision, because spaces with rendered templates are large to decode."""
         key = gateway.namespace, gateway.name
@@ -223,6 +231,11 @@ class GatewayHandler:
         space = _namespace_scope(SpaceInstance(decode(entry)), self._title(gateway))
         self._space_cache[key] = entry.revision, space
         return space
+
+
+def forwardable_token(call: Call, user: User) -> str:
+    """The user's own token; empty if there is none, as in a browser, or if it is another's: that of an impersonator."""
+    return bearer_token(call) or "" if user.impersonator is None else ""
 
 
 def _get_entry(resource: Resource, namespace: str, name: str) -> Entry:

@@ -15,7 +15,7 @@ import orjson
 
 from fairlead.core.errors import BadRequest, TooLarge
 from fairlead.core.json import is_too_deep
-from fairlead.core.json_slices import decode_stored
+from fairlead.core.json.slices import decode_stored
 from fairlead.core.objects import LAST_APPLIED, Object
 from fairlead.registry.kind import Catalog, Kind
 from fairlead.registry.quota.charged_user import CHARGED_USER

@@ -17,7 +17,7 @@ from typing import Any
 from fairlead.core.clock import Clock, timestamp
 from fairlead.core.concurrency import compute
 from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, Problem, quote_value
-from fairlead.core.json_slices import decode_stored
+from fairlead.core.json.slices import decode_stored
 from fairlead.core.objects import Object, deep_copy, json_equal, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.registry import codec, no_effect, object_metadata, request_body, write_rules

@@ -23,6 +23,7 @@ from fairlead.runner.engines.contract import (
     EngineError,
     ExecOptions,
     Process,
+    ServiceEngine,
     is_variable_name,
 )
 from fairlead.runner.git.service import GitCredentials
@@ -61,6 +62,7 @@ class RunnerActions:
         self._actions: Mapping[str, Action] = {
             **dict.fromkeys((UP, STOP, DELETE), self._run_task),
             **{"status": self._send_status, "tasks": self._send_tasks, "cancel": self._cancel, "log": self._send_log},
+            "service-log": self._send_service_log,
             **{"exec": self._exec, "resize": self._resize},
             **{"port": self._forward_port, "download": self._download},
             **{"state": self._send_state, "set-state": self._store_state, "troubleshoot": self._troubleshoot},
@@ -142,6 +144,17 @@ class RunnerActions:
         task = record.find_task(task_id) if record is not None else None
         is_running = task is not None and task.status == RUNNING
         return (logs.open if is_running else logs.get)(workspace.uid, task_id)
+
+    async def _send_service_log(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        engine = self._require_engine(workspace)
+        if not isinstance(engine, ServiceEngine):
+            raise Refused(404, "workspaces of this engine have no services")
+        try:
+            log = await engine.read_service_log(workspace.uid, str(request.options.get("service") or ""))
+        except EngineError as error:
+            raise Refused(409, error.message) from error
+        await stream.send(STDOUT, log)
+        await stream.send_exit(0)
 
     async def _send_tasks(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         record = workspace.record

@@ -7,7 +7,7 @@ from contextlib import closing
 from fairlead.client import ApiStatusError, CertificateError, ClientError
 from fairlead.core.clock import parse_rfc3339
 from fairlead.core.files import FileProblem, ensure_private_folder
-from fairlead.core.findings import Finding
+from fairlead.core.machine.findings import Finding
 from fairlead.core.objects import get_path
 from fairlead.runner.process import connect
 from fairlead.runner.registry import RangeProblem, load_engines

@@ -12,7 +12,6 @@ All of it is optional. What is not understood is an error, and all errors are re
 misread would open what the operator meant to close.
 """
 
-import difflib
 import ipaddress
 import math
 import re
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.core.files import FileProblem, read_file
+from fairlead.core.suggestions import suggest_name
 from fairlead.core.validators import format_size, parse_size
 from fairlead.runner.engines.contract import Limits
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE
@@ -48,6 +48,8 @@ RESERVED_UIDS = range(confinement.FIRST_UID, confinement.FIRST_UID + confinement
 END_OF_UIDS = (1 << 32) - 1
 """The last one means none."""
 _SOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*/?")
+
+_LOOPBACK = re.compile(r"(localhost|127\.[0-9.]+)([:/]|$)")
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -122,8 +124,7 @@ def _read_values(path: Path) -> Mapping[str, Any]:
 def _find_unknown(values: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[str]:
     for name in values:
         if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-            yield f"unknown setting {name[:80]}; did you mean {nearest}? Otherwise remove it"
+            yield f"unknown setting {name[:80]}; {suggest_name(name[:80], known, 'remove it')}"
 
 
 def _parse_integer(value: Any, lowest: int, highest: int) -> int:
@@ -203,6 +204,11 @@ def _parse_mirrors(value: Any) -> tuple[tuple[str, str], ...]:
                     "mirror.example.com/hub, or http://mirror.example.com:5000 for one without TLS; "
                     f"{str(each)[:80]!r} is no name"
                 )
+        if _LOOPBACK.match(str(mirror).removeprefix("http://")):
+            raise _Invalid(
+                f"must have mirrors that workspaces reach: {str(mirror)[:80]!r} is this machine only for itself; name "
+                "another of its addresses"
+            )
     return tuple(sorted((registry, str(mirror)) for registry, mirror in value.items()))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import structlog
 
 from fairlead.client import ClientError
-from fairlead.core.findings import Finding
+from fairlead.core.machine.findings import Finding
 from fairlead.core.objects import Object
 from fairlead.core.validators import format_size
 from fairlead.runner.api import RunnerApi

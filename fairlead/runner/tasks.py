@@ -35,7 +35,10 @@ class OutputLines:
 
     def mask(self, secrets: Iterable[str]) -> None:
         """Masks these values from now on."""
-        self._masking.change(Masker(secrets))
+        self.change_masker(Masker(secrets))
+
+    def change_masker(self, masker: Masker) -> None:
+        self._masking.change(masker)
 
     def feed(self, data: bytes, now: float) -> Iterator[str]:
         *complete, self._pending = (self._pending + self._masking.feed(data)).split(b"\n")
@@ -108,11 +111,18 @@ class MessageLog:
         self._log = log
         self._clock = clock
         self._output = OutputLines()
+        self._masker = Masker(())
         log.end_line()  # an earlier process may have been killed while it wrote
 
     def mask(self, secrets: Iterable[str]) -> None:
         """Masks these values in what engines log, whether they mask them or not."""
-        self._output.mask(secrets)
+        self._masker = Masker(secrets)
+        self._output.change_masker(self._masker)
+
+    def conceal(self, text: str) -> str:
+        """A text for others, such as the message of an error, which may quote what a tool has said: masked like the
+        log."""
+        return self._masker.mask(text.encode(errors="replace")).decode(errors="replace")
 
     def log(self, data: bytes) -> None:
         """Appends output of tools, for engines."""

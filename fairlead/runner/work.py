@@ -114,7 +114,8 @@ class TaskWork:
             await call_engine(self._services, running, task, record, workspace)
             ended = self.end(task, SUCCEEDED)
         except EngineError as error:
-            ended = self.end(task, FAILED, str(error.reason), describe_failure(error.message, error.step))
+            message = running.conceal(describe_failure(error.message, error.step))
+            ended = self.end(task, FAILED, str(error.reason), message)
         except asyncio.CancelledError:
             if running.is_cancelled:
                 ended = self.end(task, FAILED, CANCELLED, REPLACED_MESSAGE)

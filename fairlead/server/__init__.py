@@ -1,6 +1,7 @@
 """The HTTP API server, generic over kinds: everything between the socket and the registry.
 
 pipeline.py the stages before and after each request, in order
+fast_reads.py  reads of one object by clients that are known, without the stages
 http/       the ASGI application, request bodies, connections and memory limits
 auth/       authentication, impersonation and authorization stages
 flow/       flow control: priority levels and fair queueing

@@ -5,7 +5,6 @@ file `fairlead.NAME` in $CREDENTIALS_DIRECTORY has the value of a setting or of 
 process can read it, and it is in no environment that other programs could look into.
 """
 
-import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.core.files import read_file
+from fairlead.core.suggestions import suggest_name
 
 # Kubernetes sets environment variables for the services of a namespace. Ignore those of a service named `fairlead`.
 SERVICE_LINK = re.compile(r"FAIRLEAD_(\w+_)?(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP))(_\w+)?")
@@ -108,8 +108,7 @@ def _is_service_link(key: str, value: str) -> bool:
 
 
 def _unknown_setting(key: str, known: Sequence[str], advice: str) -> str:
-    (nearest,) = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
-    return f"unknown setting {key}; did you mean {nearest}? Otherwise {advice}"
+    return f"unknown setting {key}; {suggest_name(key, known, advice)}"
 
 
 def read_credentials(environment: Mapping[str, str], names: Collection[str], prefix: str) -> dict[str, str]:

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fairlead import __version__
 
@@ -30,6 +30,13 @@ class ClusterEndpoint:
     token: str = field(default="", repr=False)
     client_certificate: str = field(default="", repr=False)
     client_key: str = field(default="", repr=False)
+    forwards_authorization: bool = False
+    """Whether requests have their own `Authorization` header. Never together with a stored credential: a client
+    certificate would count instead of it."""
+
+    def without_credential(self) -> "ClusterEndpoint":
+        """The same server, for requests with the credential of their user."""
+        return replace(self, token="", client_certificate="", client_key="", forwards_authorization=True)
 
 
 @dataclass(frozen=True, slots=True)

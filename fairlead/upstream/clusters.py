@@ -18,7 +18,9 @@ from urllib.parse import quote
 
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.domain.cluster_identity import IDENTITY_PREFIX_TAKEN, find_identity_conflict
+from fairlead.domain.typed_objects import VirtualClusterInstance
 from fairlead.kinds.core.server_objects import cluster_agent_secret_name, is_generated_kubeconfig
+from fairlead.kinds.instances.templates import forwards_token
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
@@ -152,11 +154,14 @@ class _UpstreamSet:
     health: Upstream
     watch: Upstream
     tunnel: Upstream
+    forwarding: Upstream | None
+    """For requests with the token of their user, to a virtual cluster that authenticates it itself. None for others."""
     dialer: Dialer | None
     """None if the cluster is reached through its agent."""
 
     def all(self) -> Sequence[Upstream]:
-        return (self.user, self.system, self.health, self.watch, self.tunnel)
+        forwarding = (self.forwarding,) if self.forwarding is not None else ()
+        return (self.user, self.system, self.health, self.watch, self.tunnel, *forwarding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +173,15 @@ class _CachedUpstreams:
     ref: TransportRef
     secret_revision: int
     place: TunnelPlace | None
+    forwards_token: bool
     result: _UpstreamSet | NotConnected
     identity_conflict: str = ""
     """Why no requests of users are sent to the cluster."""
+
+    @property
+    def basis(self) -> object:
+        """What the connections depend on."""
+        return self.uid, self.ref, self.secret_revision, self.place, self.forwards_token
 
 
 class UpstreamRegistry:
@@ -251,6 +262,13 @@ class UpstreamRegistry:
         return self._get_upstreams(
             (self._group, VIRTUAL_CLUSTERS, namespace, name), virtual_cluster_kubeconfig_ref
         ).user
+
+    def virtual_cluster_forwarding_upstream(self, namespace: str, name: str) -> Upstream | None:
+        """The Upstream for requests of users with their own token; None if the virtual cluster does not authenticate
+        it. Raises NotConnected."""
+        return self._get_upstreams(
+            (self._group, VIRTUAL_CLUSTERS, namespace, name), virtual_cluster_kubeconfig_ref
+        ).forwarding
 
     def virtual_cluster_system_upstream(self, namespace: str, name: str) -> Upstream:
         """The Upstream for requests of controllers. Raises NotConnected."""
@@ -351,15 +369,25 @@ class UpstreamRegistry:
         revision = self._secret_revision(ref)
         place = self._find_place(obj) if key[1] == VIRTUAL_CLUSTERS else None
         conflict = find_identity_conflict(obj)
-        basis = (uid, ref, revision, place)
-        if cached is not None and (cached.uid, cached.ref, cached.secret_revision, cached.place) == basis:
+        forwards = key[1] == VIRTUAL_CLUSTERS and forwards_token(VirtualClusterInstance(obj))
+        basis = (uid, ref, revision, place, forwards)
+        if cached is not None and cached.basis == basis:
             return replace(cached, revision=entry.revision, identity_conflict=conflict)
         if cached is not None and cached.uid == uid:
             self._retire(cached, immediately=_is_place_withdrawn(cached, place))
         else:
             self._evict(key)
         self._evict_deleted()
-        return _CachedUpstreams(uid, entry.revision, ref, revision, place, self._build(key, ref, place), conflict)
+        return _CachedUpstreams(
+            uid=uid,
+            revision=entry.revision,
+            ref=ref,
+            secret_revision=revision,
+            place=place,
+            forwards_token=forwards,
+            result=self._build(key, ref, place, forwards=forwards),
+            identity_conflict=conflict,
+        )
 
     def _find_place(self, instance: Object) -> TunnelPlace | None:
         """Where the tunnel to a virtual cluster leads. Those who may write the Secret of an import could name any
@@ -374,19 +402,23 @@ class UpstreamRegistry:
         compared = get_path(instance, "status.importedFrom.kubeconfigDigest")
         return place if kubeconfig_digest(kubeconfig) == compared else None
 
-    def _build(self, key: Key, ref: TransportRef, place: TunnelPlace | None) -> _UpstreamSet | NotConnected:
+    def _build(
+        self, key: Key, ref: TransportRef, place: TunnelPlace | None, *, forwards: bool
+    ) -> _UpstreamSet | NotConnected:
         if isinstance(ref, AgentRef):
             return self._build_linked(key, ref)
         try:
             endpoint = self._load_endpoint(ref)
             dialer = self._build_dialer(endpoint, place)
             on_failure = partial(self.failures.notify, key)
+            without_credential = endpoint.without_credential()
             return _UpstreamSet(
                 user=dialled_upstream(endpoint, dialer, self._limits, on_failure),
                 system=dialled_upstream(endpoint, dialer, SYSTEM_LIMITS, on_failure, CONTROLLER_AGENT),
                 health=dialled_upstream(endpoint, dialer, HEALTH_PROBE_LIMITS, user_agent=CONTROLLER_AGENT),
                 watch=dialled_upstream(endpoint, dialer, WATCH_LIMITS, on_failure, CONTROLLER_AGENT),
                 tunnel=dialled_upstream(endpoint, dialer, TUNNEL_LIMITS, on_failure, CONTROLLER_AGENT),
+                forwarding=dialled_upstream(without_credential, dialer, self._limits) if forwards else None,
                 dialer=dialer,
             )
         except NotConnected as error:
@@ -410,6 +442,7 @@ class UpstreamRegistry:
             health=build(HEALTH_PROBE_LIMITS, CONTROLLER_AGENT, notify=False),
             watch=build(WATCH_LIMITS, CONTROLLER_AGENT),
             tunnel=build(TUNNEL_LIMITS, CONTROLLER_AGENT),
+            forwarding=None,
             dialer=None,
         )
 

@@ -27,7 +27,14 @@ from fairlead.upstream.errors import (
     Unreachable,
     UpstreamError,
 )
-from fairlead.upstream.messages import HOP_BY_HOP, NEVER_FORWARDED, Response, check_request_line, select_headers
+from fairlead.upstream.messages import (
+    HOP_BY_HOP,
+    NEVER_FORWARDED,
+    Response,
+    check_request_line,
+    read_content_length,
+    select_headers,
+)
 from fairlead.upstream.pool import BoundedSlots
 from fairlead.upstream.stream_transport import StreamTransport
 from fairlead.upstream.websocket import MAX_REJECTION_BYTES, Handshake, UpstreamWebSocket
@@ -213,6 +220,7 @@ class _Exchange:
 
     def _receive_head(self, head: ResponseHead) -> None:
         self.response.headers = select_headers(head.headers, HOP_BY_HOP)
+        read_content_length(self.response.headers)
         self.response.status = head.status
         if not self.response.head_received.done():
             self.response.head_received.set_result(None)

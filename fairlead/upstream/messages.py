@@ -35,8 +35,10 @@ HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
-NEVER_FORWARDED = HOP_BY_HOP | {"authorization", "cookie", "host", "expect", "content-length"}
+AUTHORIZATION = "authorization"
+NEVER_FORWARDED = HOP_BY_HOP | {AUTHORIZATION, "cookie", "host", "expect", "content-length"}
 """Never forwarded from the client: set by us, or not sent at all."""
+MAX_LENGTH_DIGITS = 18
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _REQUEST_TARGET = re.compile(r"/[!-~]*")
@@ -183,13 +185,14 @@ class HeadEncoder(Protocol):
 class RequestHeadEncoder:
     """Encodes request heads for one cluster. Holds its bearer token, so it has no `repr` of its fields."""
 
-    __slots__ = ("_after_target", "_base_path", "_line_count")
+    __slots__ = ("_after_target", "_authorization_prefix", "_base_path", "_line_count")
 
     def __init__(self, endpoint: ClusterEndpoint, user_agent: str = "") -> None:
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
         name = host if endpoint.port == 443 else f"{host}:{endpoint.port}"
         self._base_path = endpoint.base_path
         authorization = f"authorization: Bearer {endpoint.token}\r\n" if endpoint.token else ""
+        self._authorization_prefix = "authorization: " if endpoint.forwards_authorization else ""
         agent = f"user-agent: {user_agent}\r\n" if user_agent else ""
         self._after_target = f" HTTP/1.1\r\nhost: {name}\r\n{authorization}{agent}"
         self._line_count = self._after_target.count("\n") + 1
@@ -200,7 +203,7 @@ class RequestHeadEncoder:
         parts = [_method_prefix(method), self._base_path, target, self._after_target, framing]
         lines = self._line_count + framing.count("\n")
         for name, value in headers:
-            start = _header_prefix(name)
+            start = self._authorization_prefix if name == AUTHORIZATION else _header_prefix(name)
             if start:
                 parts += (start, value, "\r\n")
                 lines += 1
@@ -245,6 +248,17 @@ def _method_prefix(method: str) -> str:
     if not _TOKEN.fullmatch(method):
         raise _invalid_characters("the method")
     return f"{method} "
+
+
+def read_content_length(headers: Sequence[tuple[str, str]]) -> int | None:
+    """The `content-length` of a message, or None. Raises BadRequest if it is repeated or invalid."""
+    values = [value.strip() for name, value in headers if name.lower() == "content-length"]
+    if not values:
+        return None
+    value = values[0]
+    if len(values) > 1 or not (value.isascii() and value.isdecimal()) or len(value) > MAX_LENGTH_DIGITS:
+        raise BadRequest("content-length is not a single number; send it once, or omit it")
+    return int(value)
 
 
 def encode_head(text: str, line_count: int) -> bytes:

@@ -20,7 +20,7 @@ from fairlead.upstream.connection import Connection, UpgradeHandler
 from fairlead.upstream.dial import Connector, Dialer, ProtocolConnector
 from fairlead.upstream.errors import CLUSTER_FAILURES, UNAUTHORIZED, HandshakeRejected, Unreachable, ignore_failure
 from fairlead.upstream.fair_share import UserLimits
-from fairlead.upstream.messages import HeadEncoder, RequestHeadEncoder, Response
+from fairlead.upstream.messages import HeadEncoder, RequestHeadEncoder, Response, read_content_length
 from fairlead.upstream.pool import BoundedSlots, ConnectionPool
 from fairlead.upstream.websocket import UpstreamWebSocket, connect_websocket, request_upgrade
 
@@ -29,26 +29,14 @@ __all__ = ["Limits", "Request", "Response", "Upstream"]
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _CHUNKED = "transfer-encoding: chunked\r\n"
-MAX_LENGTH_DIGITS = 18
 
 
 def framing(method: str, headers: Sequence[tuple[str, str]], body: bytes | AsyncIterator[bytes]) -> str:
     """The header line that delimits the body; empty for methods that usually have no body."""
     if isinstance(body, bytes):
         return f"content-length: {len(body)}\r\n" if body or method in _METHODS_WITH_BODY else ""
-    length = _content_length(headers)
+    length = read_content_length(headers)
     return _CHUNKED if length is None else f"content-length: {length}\r\n"
-
-
-def _content_length(headers: Sequence[tuple[str, str]]) -> int | None:
-    """The client's `content-length`, or None. Raises BadRequest if it is repeated or invalid."""
-    values = [value.strip() for name, value in headers if name.lower() == "content-length"]
-    if not values:
-        return None
-    value = values[0]
-    if len(values) > 1 or not (value.isascii() and value.isdecimal()) or len(value) > MAX_LENGTH_DIGITS:
-        raise BadRequest("content-length is not a single number; send it once, or omit it")
-    return int(value)
 
 
 class Upload:
@@ -62,7 +50,7 @@ class Upload:
         self, connection: Connection, headers: Sequence[tuple[str, str]], write_seconds: float, deadline: float
     ) -> None:
         self._connection = connection
-        self._remaining = _content_length(headers)
+        self._remaining = read_content_length(headers)
         self._write_seconds = write_seconds
         self._deadline = deadline
 

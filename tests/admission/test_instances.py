@@ -203,7 +203,7 @@ async def open_with_clusters() -> AsyncIterator[RegistryFixture]:
         controller = WriteOptions(CONTROLLER_USER)
         await api.submit("Project", api.build_object("Project", "web", spec={}), controller)
         await api.submit("Cluster", api.build_object("Cluster", "c", spec=CONNECTED), controller)
-        await api.submit("Cluster", api.build_object("Cluster", "agent", spec={"networkPeer": True}), controller)
+        await api.submit("Cluster", api.build_object("Cluster", "local", spec={"local": True}), controller)
         versions = [{"version": "1.0.0", "template": CHART}, {"version": "2.0.0", "template": {}}]
         specs = {"empty": {"template": {}}, "charted": {"template": CHART}, "versioned": {"versions": versions}}
         for name, spec in specs.items():
@@ -227,7 +227,7 @@ IN_CLUSTER: Object = {"clusterRef": {"cluster": "c"}}
 async def test_a_virtual_cluster_without_a_chart_is_rejected(spec: Object, message: str) -> None:
     async with open_with_clusters() as api:
         with pytest.raises(Invalid, match=f"(?s)spec.templateRef.name.*{message}"):
-            await create_instance(api, "VirtualClusterInstance", **IN_CLUSTER, **spec)
+            await create_instance(api, "VirtualClusterInstance", **{**IN_CLUSTER, **spec})
         # Also if an update would make it so.
         await create_instance(api, "VirtualClusterInstance", **IN_CLUSTER, templateRef={"name": "charted"})
         with pytest.raises(Invalid, match="nothing to deploy"):
@@ -244,7 +244,7 @@ async def test_a_virtual_cluster_without_a_chart_is_rejected(spec: Object, messa
         {**IN_CLUSTER, "external": True},
         {**IN_CLUSTER, "networkPeer": True},
         {**IN_CLUSTER, "templateRef": {"name": "missing"}},
-        {"clusterRef": {"cluster": "agent"}},
+        {"clusterRef": {"cluster": "local"}},
         {"clusterRef": {"cluster": "missing"}},
         {"templateRef": {"name": "empty"}},
     ],

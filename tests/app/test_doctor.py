@@ -15,7 +15,7 @@ from fairlead.app import doctor
 from fairlead.app.data_migrations import MIGRATIONS
 from fairlead.app.doctor import check_data_version, examine
 from fairlead.core.crypto.certificates import ensure_certificates
-from fairlead.core.findings import Finding
+from fairlead.core.machine.findings import Finding
 from fairlead.settings import Settings
 from fairlead.storage.contract import Write
 from fairlead.storage.data_version import DataVersion, MigrationLock, encode_version, save_version

@@ -43,7 +43,7 @@ PATTERN = re.compile(
 DECLARED_IN = {
     "fairlead/app/data_migrations.py": REASONS,
     "fairlead/core/crypto/encryption.py": {"seal.keys", "seal.done"},
-    "fairlead/core/folder_security.py": {"seal.keys"},
+    "fairlead/core/machine/folder_security.py": {"seal.keys"},
 }
 """The modules that read data of the first release, and its names in them."""
 

@@ -14,7 +14,7 @@ from fairlead.client.admin_reset import (
     request_reset,
 )
 from fairlead.core.files import FileProblem
-from fairlead.core.folder_security import require_private
+from fairlead.core.machine.folder_security import require_private
 
 
 def test_a_request_is_taken_once_and_pending_until_it_is_finished(tmp_path: Path) -> None:

@@ -8,24 +8,25 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 
 import pytest
 
 from fairlead.core.call import current_call, set_current_call
 from fairlead.core.concurrency import (
+    BUSY_SWITCH_SECONDS,
     COMPUTE_POOL,
     CURRENT_ACCOUNT,
     HASHING_POOL,
+    IDLE_SWITCH_SECONDS,
     LARGE_JSON_BYTES,
-    SWITCH_INTERVAL_SECONDS,
     Account,
     WorkerPool,
     compute,
-    set_switch_interval,
 )
 from fairlead.core.thread_activity import THREADS, ThreadTask
 from tests.harness.calls import call
+from tests.harness.eventually import eventually
 
 caller: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default="none")
 
@@ -182,17 +183,26 @@ def test_work_that_ends_after_its_event_loop_does_no_harm() -> None:
     assert asyncio.run(workers.run(0, pow, 2, 3)) == 8
 
 
-@pytest.fixture
-def restore_switch_interval() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    yield
-    sys.setswitchinterval(before)
+async def test_threads_that_compute_yield_to_the_event_loop_quickly() -> None:
+    gates = Gate(), Gate()
+    jobs = [asyncio.ensure_future(COMPUTE_POOL.run(1, gate)) for gate in gates]
+    await wait_until_started(gates[0])
+    assert sys.getswitchinterval() == pytest.approx(BUSY_SWITCH_SECONDS)
+    jobs[0].cancel()  # it goes on in its thread
+    gates[1].go_on.set()
+    await jobs[1]
+    assert sys.getswitchinterval() == pytest.approx(BUSY_SWITCH_SECONDS)
+    gates[0].go_on.set()
+    await eventually(lambda: sys.getswitchinterval() == pytest.approx(IDLE_SWITCH_SECONDS), 20)
 
 
-@pytest.mark.usefixtures("restore_switch_interval")
-def test_threads_yield_to_the_event_loop_quickly() -> None:
-    set_switch_interval()
-    assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL_SECONDS)
+async def test_password_hashes_release_the_interpreter_and_need_no_short_interval() -> None:
+    gate = Gate()
+    job = asyncio.ensure_future(HASHING_POOL.run(1, gate))
+    await wait_until_started(gate)
+    assert sys.getswitchinterval() == pytest.approx(IDLE_SWITCH_SECONDS)
+    gate.go_on.set()
+    await job
 
 
 async def test_passwords_are_checked_with_lower_processor_priority() -> None:

@@ -1,4 +1,4 @@
-"""Tests of `core/json.py`: invalid JSON, limits, exact values and duplicate keys."""
+"""Tests of `core/json`: invalid JSON, limits, exact values and duplicate keys."""
 
 from __future__ import annotations
 

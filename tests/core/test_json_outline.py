@@ -1,4 +1,4 @@
-"""Tests of `core/json_outline.py`: what it counts, that numbers are bounded, and that it reads in slices."""
+"""Tests of `core/json/outlines.py`: what it counts, that numbers are bounded, and that it reads in slices."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.core import json, json_outline
+from fairlead.core import json
 from fairlead.core.body_errors import MAX_NUMBER_CHARS, NumberTooLong
-from fairlead.core.json_outline import SLICE_BYTES, Outline, outline
+from fairlead.core.json import outlines
+from fairlead.core.json.outlines import SLICE_BYTES, Outline, outline
 from tests.requests.large_json import JSON_TEXTS
 
 LONG = b"1" * (MAX_NUMBER_CHARS + 1)
@@ -68,7 +69,7 @@ def count(value: Any) -> Outline:
 def test_the_outline_is_that_of_the_value(value: Any, size: int, is_pretty: bool) -> None:
     text = stdlib.dumps(value, indent=1 if is_pretty else None).encode()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_outline, "SLICE_BYTES", size)
+        patch.setattr(outlines, "SLICE_BYTES", size)
         assert outline(text) == count(value)
 
 
@@ -96,6 +97,6 @@ def test_numbers_up_to_the_limit_and_digits_in_strings_are_accepted(before: int)
 
 @pytest.mark.parametrize("size", range(1, 12))
 def test_escapes_are_not_separated_between_slices(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_outline, "SLICE_BYTES", size)
+    monkeypatch.setattr(outlines, "SLICE_BYTES", size)
     value = {'"[\\': ['\\"', "\\\\", '\\"[[', "[{,:", ""], "\\": "\\\\\\"}
     assert outline(stdlib.dumps(value).encode()) == count(value)

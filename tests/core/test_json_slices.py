@@ -1,4 +1,4 @@
-"""Tests of `core/json_slices.py`: the result is that of the parser, and the parser gets one group at a time."""
+"""Tests of `core/json/slices.py`: the result is that of the parser, and the parser gets one group at a time."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.core import json, json_slices
+from fairlead.core import json
 from fairlead.core.body_errors import MAX_DUPLICATE_KEYS, MAX_VALUES
-from fairlead.core.json_slices import GROUP_BYTES, GROUP_VALUES, decode_in_slices
+from fairlead.core.json import slices
+from fairlead.core.json.slices import GROUP_BYTES, GROUP_VALUES, decode_in_slices
 
 words = st.text('ab:,[]{}"\\ \né', max_size=4)
 values = st.recursive(
@@ -45,7 +46,7 @@ def parser(monkeypatch: pytest.MonkeyPatch) -> Parser:
 
 def decode_in_groups(text: bytes, group_values: int) -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_slices, "GROUP_VALUES", group_values)
+        patch.setattr(slices, "GROUP_VALUES", group_values)
         return decode_in_slices(text)
 
 
@@ -127,9 +128,9 @@ async def test_stored_texts_are_decoded_in_slices_in_threads_only(monkeypatch: p
         sliced.append(data)
         return orjson.loads(data)
 
-    monkeypatch.setattr(json_slices, "decode_in_slices", decode)
+    monkeypatch.setattr(slices, "decode_in_slices", decode)
     large = orjson.dumps(["x" * 100] * 1000)
-    assert len(json_slices.decode_stored(large)) == 1000
+    assert len(slices.decode_stored(large)) == 1000
     assert sliced == []
-    assert len(await asyncio.to_thread(json_slices.decode_stored, large)) == 1000
+    assert len(await asyncio.to_thread(slices.decode_stored, large)) == 1000
     assert sliced == [large]

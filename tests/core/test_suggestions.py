@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.core.suggestions import did_you_mean, near_names, nearest_word
+from fairlead.core.suggestions import did_you_mean, near_names, nearest_word, suggest_name
 
 
 @pytest.mark.parametrize("typo", ["berlni", "berln", "berlinn", "bberlin", "Berlin", "borlin", "erlin", "berlin1x"])
@@ -36,3 +36,8 @@ def test_the_nearest_of_a_few_words_is_suggested(word: str, suggestion: str) -> 
 
 def test_a_message_without_a_suggestion_has_no_question() -> None:
     assert (did_you_mean("a"), did_you_mean("")) == ('; did you mean "a"?', "")
+
+
+def test_nothing_is_suggested_that_is_not_like_the_name() -> None:
+    assert suggest_name("prot", ["port", "data"], "unset it") == "did you mean port? Otherwise unset it"
+    assert suggest_name("nonsense", ["port", "data"], "unset it") == "unset it"

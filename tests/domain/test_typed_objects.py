@@ -9,7 +9,7 @@ import pytest
 import fairlead
 from fairlead.core.objects import Object
 from fairlead.domain import typed_objects
-from fairlead.domain.typed_objects import SPACE_READY, SPACE_SYNCED, SpaceInstance, TypedObject
+from fairlead.domain.typed_objects import SPACE_READY, SPACE_SYNCED, Cluster, SpaceInstance, TypedObject
 
 
 def build_space(*, synced: str = "", ready: str = "", namespace: str = "n", deleted: bool = False) -> Object:
@@ -55,6 +55,24 @@ def test_what_is_not_set_is_empty(typed: type[TypedObject]) -> None:
     missing = {name for name, value in found.items() if value is None}
     assert missing <= {"is_online"}, "None means that a cluster was never probed, and nothing else"
     assert (found["name"], found["key"], found["uid"], found["generation"]) == ("one", ("", "one"), "u", 1)
+
+
+PROBED: Object = {"conditions": [{"type": "Connected", "status": "False"}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "expected"),
+    [
+        ({}, PROBED, False),
+        ({"config": {"secretName": "s"}}, {}, True),
+        ({"networkPeer": True}, {"online": True, "phase": "Initialized"}, False),
+        ({"networkPeer": True}, PROBED, True),
+        ({"local": True}, PROBED, False),
+    ],
+)
+def test_a_cluster_that_dials_out_is_reached_once_it_is_probed(spec: Object, status: Object, expected: bool) -> None:
+    """Until then, others may report what is in it."""
+    assert Cluster({"spec": spec, "status": status}).has_transport is expected
 
 
 def test_each_property_is_used() -> None:

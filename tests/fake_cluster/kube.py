@@ -42,11 +42,15 @@ API_RESOURCES = {
         {"name": "cronjobs", "kind": "CronJob", "namespaced": True},
         {"name": "jobs", "kind": "Job", "namespaced": True},
     ],
+    "/apis/coordination.k8s.io/v1": [
+        {"name": "leases", "kind": "Lease", "namespaced": True},
+    ],
     "/apis/discovery.k8s.io/v1": [
         {"name": "endpointslices", "kind": "EndpointSlice", "namespaced": True},
     ],
     "/apis/networking.k8s.io/v1": [
         {"name": "networkpolicies", "kind": "NetworkPolicy", "namespaced": True},
+        {"name": "ingresses", "kind": "Ingress", "namespaced": True},
     ],
     "/apis/apiextensions.k8s.io/v1": [
         {"name": "customresourcedefinitions", "kind": "CustomResourceDefinition", "namespaced": False},

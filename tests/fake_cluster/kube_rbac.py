@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from fairlead.core.objects import Object
 
-EDITABLE_RESOURCES = frozenset({"configmaps", "secrets", "pods", "services", "serviceaccounts", "jobs"})
+EDITABLE_RESOURCES = frozenset({"configmaps", "secrets", "pods", "services", "serviceaccounts", "jobs", "ingresses"})
 WRITABLE_RESOURCES: Mapping[str, frozenset[str]] = {
     "view": frozenset(),
     "edit": EDITABLE_RESOURCES,

@@ -61,12 +61,18 @@ def serve_pod(cluster: FakeCluster) -> None:
     cluster.set_behaviour("/apis", serve_discovery(_GROUPS, build_discovery_list([])))
     for path, content in _DOCUMENTS.items():
         cluster.set_response(path, build_json_response(content))
-    cluster.set_behaviour(f"{POD_PATH}/log", _send_log)
-    for name, behaviour in (("exec", _run_exec), ("attach", _run_attach), ("portforward", _run_port_forward)):
-        cluster.set_upgrade_behaviour(f"{POD_PATH}/{name}", behaviour)
-        cluster.set_behaviour(f"{POD_PATH}/{name}", _reject_without_upgrade)
+    serve_streams(cluster, POD_PATH)
+    for name in ("exec", "attach", "portforward"):
         cluster.set_behaviour(f"{PENDING_POD_PATH}/{name}", _reject_pending_pod)
         cluster.set_upgrade_behaviour(f"{PENDING_POD_PATH}/{name}", _reject_pending_pod)
+
+
+def serve_streams(cluster: FakeCluster, pod_path: str) -> None:
+    """The log of a pod, and what runs over WebSockets."""
+    cluster.set_behaviour(f"{pod_path}/log", _send_log)
+    for name, behaviour in (("exec", _run_exec), ("attach", _run_attach), ("portforward", _run_port_forward)):
+        cluster.set_upgrade_behaviour(f"{pod_path}/{name}", behaviour)
+        cluster.set_behaviour(f"{pod_path}/{name}", _reject_without_upgrade)
 
 
 async def _send_log(request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:

@@ -14,6 +14,7 @@ from fairlead.gateway.headers import (
     _cached_impersonation_headers,
     forwarded_headers,
     forwarded_subprotocols,
+    impersonation_headers,
 )
 from tests.harness.calls import FakeHeaders
 
@@ -22,7 +23,7 @@ ANNA = User("anna", ("devs", "service:team:blue", "system:authenticated", "servi
 
 
 def forward_headers(headers: Mapping[str, str | Sequence[str]], user: User = ANNA) -> list[tuple[str, str]]:
-    return forwarded_headers(FakeHeaders(headers), user, IDENTITY_MAPPER, "")
+    return forwarded_headers(FakeHeaders(headers), impersonation_headers(user, IDENTITY_MAPPER), "")
 
 
 def test_a_request_impersonates_its_user_with_groups_and_uid() -> None:
@@ -137,7 +138,7 @@ def test_groups_and_uids_that_are_invalid_in_headers_are_left_out() -> None:
 
 
 def test_the_audit_id_is_that_of_the_server() -> None:
-    forwarded = forwarded_headers(FakeHeaders({"audit-id": "of-the-client"}), ANNA, IDENTITY_MAPPER, "of-the-server")
+    forwarded = forwarded_headers(FakeHeaders({"audit-id": "of-the-client"}), (), "of-the-server")
     assert [value for name, value in forwarded if name == "audit-id"] == ["of-the-server"]
 
 

@@ -3,6 +3,7 @@
 import json
 from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -10,15 +11,18 @@ from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTE
 from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
 from fairlead.core.objects import Object
+from fairlead.core.user import User
 from fairlead.gateway.routes import GatewayHandler
 from fairlead.kinds.core.server_objects import MANAGED_LABEL, MANAGED_VALUE
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.registry.write_options import DeleteOptions, WriteOptions
+from fairlead.registry.write_options import DeleteOptions, WriteOptions, server_write_options
 from fairlead.upstream.access import Limits
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.clusters import UpstreamRegistry
+from tests.fake_cluster.exchange import build_status_response
 from tests.fake_cluster.server import FakeCluster
-from tests.gateway.gateway_calls import IDENTITY_MAPPER, STORED_TOKEN, build_call
+from tests.gateway.gateway_calls import ANNA, IDENTITY_MAPPER, STORED_TOKEN, build_call
+from tests.harness.calls import FakeHeaders
 from tests.harness.registry import ADA, NAMESPACE, RegistryFixture
 
 SYNCED_CONDITION = {"type": "SpaceSynced", "status": "True"}
@@ -223,9 +227,7 @@ async def test_a_space_that_is_being_deleted_is_unavailable(
     assert "being deleted" in error.message
 
 
-async def test_a_virtual_cluster_is_reached_with_its_own_kubeconfig(
-    api: RegistryFixture, gateway: GatewayHandler, fake_cluster: FakeCluster
-) -> None:
+async def create_virtual_cluster(api: RegistryFixture, fake_cluster: FakeCluster, **status: object) -> None:
     instance = await api.create("VirtualClusterInstance", "v")
     owner = {
         "apiVersion": instance["apiVersion"],
@@ -236,7 +238,90 @@ async def test_a_virtual_cluster_is_reached_with_its_own_kubeconfig(
     data = {"config": b64encode(fake_cluster.build_kubeconfig(token=STORED_TOKEN)).decode()}
     meta = {"ownerReferences": [owner], "labels": {MANAGED_LABEL: MANAGED_VALUE}}
     await api.create("Secret", "vc-v-kubeconfig", data=data, metadata=meta)
+    if status:
+        await api.patch(
+            "VirtualClusterInstance", "v", lambda obj: obj.update(status=status), server_write_options("status")
+        )
+
+
+async def test_a_virtual_cluster_is_reached_with_its_own_kubeconfig(
+    api: RegistryFixture, gateway: GatewayHandler, fake_cluster: FakeCluster
+) -> None:
+    await create_virtual_cluster(api, fake_cluster)
     assert echoed_path(await gateway(build_project_call(VIRTUAL_CLUSTER, "v", "/api/v1/nodes/n"))) == "/api/v1/nodes/n"
+
+
+FORWARDING = {"virtualCluster": {"forwardToken": True}, "templateTrust": "Trusted", "templateApplied": "Trusted"}
+OWN_TOKEN = {"authorization": "Bearer own-token", "impersonate-user": "root", "cookie": "session=1"}
+
+
+def build_virtual_cluster_call(headers: Mapping[str, str] = OWN_TOKEN) -> Call:
+    call = build_project_call(VIRTUAL_CLUSTER, "v", "/version")
+    call.headers = FakeHeaders(headers)
+    return call
+
+
+async def test_with_forward_token_a_request_has_the_token_of_its_user_and_nothing_else(
+    api: RegistryFixture, gateway: GatewayHandler, fake_cluster: FakeCluster
+) -> None:
+    await create_virtual_cluster(api, fake_cluster, **FORWARDING)
+    assert (await gateway(build_virtual_cluster_call())).status == 200
+    request = fake_cluster.requests[-1]
+    assert request.header_values("authorization") == ["Bearer own-token"]
+    assert b"impersonate" not in request.head and STORED_TOKEN.encode() not in request.head
+    assert b"cookie" not in request.head
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"virtualCluster": {"forwardToken": False}},
+        {"templateTrust": "Confined"},
+        {"templateApplied": "Confined"},
+        {"deployedConfined": True},
+    ],
+)
+async def test_only_the_template_of_an_administrator_has_tokens_forwarded(
+    api: RegistryFixture, gateway: GatewayHandler, fake_cluster: FakeCluster, changes: Mapping[str, object]
+) -> None:
+    await create_virtual_cluster(api, fake_cluster, **{**FORWARDING, **changes})
+    assert (await gateway(build_virtual_cluster_call())).status == 200
+    assert b"own-token" not in fake_cluster.requests[-1].head
+    assert fake_cluster.requests[-1].header_values("impersonate-user") == ["fairlead:anna"]
+
+
+async def test_no_token_is_forwarded_to_an_imported_virtual_cluster(
+    api: RegistryFixture, gateway: GatewayHandler, fake_cluster: FakeCluster
+) -> None:
+    """Whoever imported it chose its server."""
+    await create_virtual_cluster(api, fake_cluster, **FORWARDING)
+    config = {"config": {"secretName": "vc-v-kubeconfig"}}
+    await api.patch("VirtualClusterInstance", "v", lambda obj: obj.update(spec=config))
+    await gateway(build_virtual_cluster_call())
+    assert b"own-token" not in fake_cluster.requests[-1].head
+
+
+async def test_without_a_token_of_the_user_the_request_is_impersonated(
+    api: RegistryFixture, gateway: GatewayHandler, fake_cluster: FakeCluster
+) -> None:
+    await create_virtual_cluster(api, fake_cluster, **FORWARDING)
+    await gateway(build_virtual_cluster_call({"cookie": "session=1"}))
+    assert fake_cluster.requests[-1].header_values("impersonate-user") == ["fairlead:anna"]
+    call = build_virtual_cluster_call()
+    call.user = replace(ANNA, impersonator=User("root"))
+    await gateway(call)
+    assert b"own-token" not in fake_cluster.requests[-1].head
+    assert fake_cluster.requests[-1].header_values("impersonate-user") == ["fairlead:anna"]
+
+
+async def test_a_virtual_cluster_that_does_not_accept_the_token_is_named(
+    api: RegistryFixture, gateway: GatewayHandler, fake_cluster: FakeCluster
+) -> None:
+    await create_virtual_cluster(api, fake_cluster, **FORWARDING)
+    fake_cluster.set_response("/version", build_status_response(401, "Unauthorized", "Unauthorized"))
+    error = await expect_error(gateway, build_virtual_cluster_call())
+    assert isinstance(error, Forbidden)
+    assert 'virtual cluster "v" of project "demo" does not accept your token' in error.message
 
 
 async def test_a_virtual_cluster_without_a_kubeconfig_is_unavailable(

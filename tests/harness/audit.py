@@ -13,7 +13,7 @@ from fairlead.core.errors import Unauthorized
 from fairlead.core.user import User
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Catalog, Kind
-from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.api.routing import RouteConfig, Router, routing_stage
 from fairlead.server.audit.intake import AuditLogs
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.policy import METADATA, RECEIVED, REQUEST_RESPONSE, Policy, PolicyRule
@@ -104,7 +104,7 @@ def authenticate_as(user: User | None) -> Callable[[Call], None]:
 
 def build_audited_pipeline(audit: AuditStage, authorize: Callable[[Call], None], serve: Handler) -> Pipeline:
     """A pipeline with the audit stages, routing and one more stage."""
-    before = (audit.begin, routing_stage(RouteConfig(MOUNT)), authorize, audit.require_auditable)
+    before = (audit.begin, routing_stage(Router(RouteConfig(MOUNT))), authorize, audit.require_auditable)
     return Pipeline(before, serve, (audit.record,), (audit.record_aborted,))
 
 

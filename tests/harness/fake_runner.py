@@ -86,6 +86,10 @@ class FakeRunner:
         await stream.send(STDOUT, LOG[request.options["offset"] :])
         await stream.send_exit(0)
 
+    async def _service_log(self, request: OpenRequest, stream: Stream) -> None:
+        await stream.send(STDOUT, f"log of {request.options['service']}\n".encode())
+        await stream.send_exit(0)
+
     async def _tasks(self, request: OpenRequest, stream: Stream) -> None:
         await self._respond(stream, {"tasks": [{"id": "task-1", "type": "up", "status": "Running"}]})
 

@@ -221,6 +221,11 @@ def open_repository(folder: Path, charts: tuple[Chart, ...] = ()) -> Iterator[Ch
 def prepare_project(admin: httpx.Client, kubeconfig: str) -> None:
     """Connects the cluster, and creates the project `demo`."""
     connect_cluster(admin, CLUSTER, kubeconfig.encode())
+    create_project(admin)
+
+
+def create_project(admin: httpx.Client) -> None:
+    """The project `demo`, once the cluster is online."""
     wait_until(lambda: is_online(admin, CLUSTER), SECONDS)
     share_identity(admin, CLUSTER)
     templates = [{"kind": f"{kind}Template", "name": "*"} for kind in ("VirtualCluster", "Space")]

@@ -97,6 +97,8 @@ READERS = {
     "fairlead/domain/template_resolution.py": """
         *Instance.spec.parameters *.spec.templateRef.name *.spec.templateRef.version *Template.spec.versions[].version
     """,
+    "fairlead/controllers/instances/access_point.py": "*.template.accessPoint.ingress.enabled",
+    "fairlead/kinds/instances/templates.py": "*.template.forwardToken",
     "fairlead/controllers/instances/templates.py": "*.spec.templateRef.syncOnce",
     "fairlead/controllers/instances/remote_namespace.py": "*.template.metadata.* *.template.spaceTemplate.metadata.*",
     "fairlead/controllers/instances/role_bindings.py": "*.template.access.* *.spec.extraAccessRules[].*",

@@ -2,10 +2,8 @@
 
 import signal
 from base64 import b64encode
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import httpx
 from websockets.sync.client import connect
@@ -13,14 +11,13 @@ from websockets.typing import Subprotocol
 
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.eventually import wait_until
-from tests.harness.fork_server import ForkedProcess, fork_program
 from tests.harness.gateways import SYSTEM_SECRETS, M, gateway_path, is_online, post_object
+from tests.harness.joined_agents import create_join_token, joined_agent
 from tests.harness.server_process import (
     TIMEOUT_SECONDS,
     Server,
     build_tls_context,
     running_server,
-    server_environment,
 )
 
 PODS = f"{gateway_path('berlin')}/api/v1/namespaces/demo/pods"
@@ -39,30 +36,6 @@ def create_cluster(admin: httpx.Client, decoy: FakeCluster) -> None:
         "spec": {"networkPeer": True, "config": config},
     }
     post_object(admin, f"{M}/clusters", body)
-
-
-def create_join_token(admin: httpx.Client) -> str:
-    status: dict[str, Any] = post_object(admin, f"{M}/clusters/berlin/agenttoken", {})["status"]
-    return str(status["token"])
-
-
-@contextmanager
-def joined_agent(folder: Path, server: Server, cluster: FakeCluster, token: str) -> Iterator[ForkedProcess]:
-    """An agent process, when it has a session."""
-    folder.mkdir(exist_ok=True)
-    (folder / "kubeconfig").write_bytes(cluster.build_kubeconfig(token="clusters-own"))
-    log = folder / "agent.log"
-    with log.open("ab") as errors:
-        arguments = [
-            *("agent", "--server", server.url, "--json", "--kubeconfig", str(folder / "kubeconfig")),
-            *("--state", str(folder / "state"), *(("--token", token) if token else ("--dial-out",))),
-        ]
-        process = fork_program("fairlead", arguments, server_environment(), errors)
-    try:
-        assert process.stdout.readline(), log.read_text()
-        yield process
-    finally:
-        process.close()
 
 
 def exec_cat(server: Server, admin: httpx.Client) -> str | bytes:
@@ -89,8 +62,8 @@ def test_a_cluster_that_dials_out_is_reached_through_its_agents_only(tmp_path: P
         assert refused.status_code == 503
         assert "has not joined yet" in refused.json()["message"]
 
-        token = create_join_token(admin)
-        first = agents.enter_context(joined_agent(tmp_path / "one", server, cluster, token))
+        token, kubeconfig = create_join_token(admin), cluster.build_kubeconfig(token="clusters-own")
+        first = agents.enter_context(joined_agent(tmp_path / "one", server, kubeconfig, token))
         wait_until(lambda: is_online(admin, "berlin"), what="the cluster is online")
         replayed = admin.post(f"{server.url}/agents/join", json={"token": token})
         assert replayed.status_code in (400, 401)
@@ -100,7 +73,7 @@ def test_a_cluster_that_dials_out_is_reached_through_its_agents_only(tmp_path: P
         (tmp_path / "two" / "state" / "identity.json").write_bytes(identity)
         authority = (tmp_path / "one" / "state" / "server-ca.crt").read_bytes()
         (tmp_path / "two" / "state" / "server-ca.crt").write_bytes(authority)
-        second = agents.enter_context(joined_agent(tmp_path / "two", server, cluster, ""))
+        second = agents.enter_context(joined_agent(tmp_path / "two", server, kubeconfig, ""))
 
         for _ in range(20):  # each connection reaches another worker
             with server.client() as client:
@@ -115,10 +88,10 @@ def test_a_cluster_that_dials_out_is_reached_through_its_agents_only(tmp_path: P
 
         second.send_signal(signal.SIGKILL)
         wait_until(lambda: admin.get(PODS).status_code == 503, what="no agent is left")
-        assert "no agent of the cluster is connected since" in admin.get(PODS).json()["message"]
+        assert "no agent of the cluster is connected" in admin.get(PODS).json()["message"]
         wait_until(lambda: not is_online(admin, "berlin"), what="the cluster is reported offline")
 
-        agents.enter_context(joined_agent(tmp_path / "one", server, cluster, ""))
+        agents.enter_context(joined_agent(tmp_path / "one", server, kubeconfig, ""))
         wait_until(lambda: is_online(admin, "berlin"), what="the cluster is online again")
         assert admin.get(PODS).status_code == 200
         assert decoy.requests == []

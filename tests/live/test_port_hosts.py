@@ -357,7 +357,7 @@ def test_a_port_shared_with_the_project_is_for_its_members(server: Server, progr
         ('[{"port": 80, "user": "ada", "project": true, "until": 1}]', "with a user or with the project"),
         ('[{"port": 80, "user": "ada", "until": 99999999999}]', "ends too late"),
         (json.dumps([{"port": 80, "user": "ada", "until": 1}] * 33), "at most 32 shares"),
-        (json.dumps([{"port": 80, "user": "a" * 9000, "until": 1}]), "at most 8192 bytes"),
+        (json.dumps([{"port": 80, "user": "a" * 17000, "until": 1}]), "at most 16384 bytes"),
     ],
 )
 def test_invalid_shares_are_refused(server: Server, shares: str, message: str) -> None:
@@ -371,6 +371,20 @@ def test_who_may_update_a_workspace_but_not_use_it_shares_nothing(server: Server
         assert admin.patch(WORKSPACE, json=access, headers=MERGE).status_code == 200
     refused = share(server, [{"port": 80, "user": "editor", "until": int(time.time()) + 60}], expected=403, key=key)
     assert "sharing its ports needs that permission" in refused.json()["message"]
+
+
+def test_who_may_not_use_the_workspace_any_more_keeps_no_port_of_it(server: Server, program: PortProgram) -> None:
+    key = new_key(server, "former")
+    verbs = ["get", "update", "patch", "use"]
+    with server.client() as admin:
+        for access in ([{"users": ["former"], "verbs": verbs}], []):
+            assert admin.patch(WORKSPACE, json={"spec": {"access": access}}, headers=MERGE).status_code == 200
+            if access:
+                share(server, [{"port": program.port, "user": "former", "until": int(time.time()) + 600}], key=key)
+    visit = PortVisit(server, program.port)
+    assert visit.request_ticket(key, visit.ask_for_challenge()).status_code == 403
+    share(server, [{"port": program.port, "user": "former", "until": int(time.time()) + 599}])
+    assert visit.request_ticket(key, visit.ask_for_challenge()).status_code == 201
 
 
 def test_the_audit_log_says_who_opened_which_port(visit: PortVisit, server: Server) -> None:

@@ -143,7 +143,8 @@ async def test_who_did_what_is_audited_and_never_the_content(tmp_path: Path) -> 
                     posted = await asyncio.to_thread(admin.post, f"{WORKSPACE}/{name}", json=body)
                     assert posted.status_code == 201, posted.text
         assert server.stop() == 0
-        events = [json.loads(line) for file in (tmp_path / "data").glob("audit*.log") for line in file.open()]
+        files = (tmp_path / "data").glob("audit*.log")
+        events = [json.loads(line) for file in files for line in file.read_text().splitlines()]
         seen = {
             (event["objectRef"].get("subresource"), event["verb"], event["user"]["username"])
             for event in events

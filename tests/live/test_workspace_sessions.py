@@ -229,6 +229,11 @@ async def test_the_log_is_replayed_from_any_offset_without_a_gap(admin: httpx.As
     assert (await admin.get(f"{WORKSPACE}/log?taskID=no")).status_code == 404
 
 
+async def test_the_log_of_a_service_is_the_same_stream(admin: httpx.AsyncClient, runner: FakeRunner) -> None:
+    first, last = map(json.loads, (await admin.get(f"{WORKSPACE}/log?service=db")).text.splitlines())
+    assert base64.b64decode(first["bytes"]) == b"log of db\n" and last == {"type": 6, "exitCode": 0}
+
+
 async def test_the_state_is_stored_by_the_runner(admin: httpx.AsyncClient, runner: FakeRunner) -> None:
     state = "x" * 500_000
     stored = await admin.post(f"{WORKSPACE}/state", json={"state": state})
@@ -256,6 +261,7 @@ async def test_a_download_is_complete_or_fails(admin: httpx.AsyncClient, runner:
     [
         ("ssh", "Upgrade request required"),
         ("log?offset=-1", "offset:"),
+        ("log?service=db&follow=true", "service:"),
         ("download", "path:"),
         (f"log?{urlencode({'taskID': 'x' * 200})}", "taskID:"),
     ],

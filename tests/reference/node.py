@@ -93,9 +93,9 @@ def _join_networks(pid: int, plane: ControlPlane) -> None:
     _run("ip", "link", "set", LINK, "up")
     for behind in (network.pods, network.services):  # else the API server's responses do not find the pods
         _run("ip", "route", "replace", behind, "via", network.node)
-    # The node and its pods reach the API server, which listens on loopback only.
+    # The node and its pods reach the API server, and a Fairlead, which listen on loopback only.
     Path(f"/proc/sys/net/ipv4/conf/{LINK}/route_localnet").write_text("1")
-    target = f"ip daddr {network.host} tcp dport {plane.port} dnat to 127.0.0.1:{plane.port}"
+    target = f"ip daddr {network.host} ip protocol tcp dnat to 127.0.0.1"
     chain = f"chain in {{ type nat hook prerouting priority dstnat; iifname {LINK} {target}; }}"
     _run("nft", f"table ip {TABLE} {{ {chain}; }}")
 
@@ -186,8 +186,13 @@ def import_image(plane: ControlPlane, name: str, layer: bytes, *command: str) ->
     """Gives a running node an image with this file system, and this command."""
     path = plane.folder / "imported.tar"
     _write_image(path, name, *(command or ("/bin/sh",)), layer=layer)
-    _run("ctr", "-a", f"{plane.folder}/containerd.sock", "-n", "k8s.io", "images", "import", str(path))
+    import_archive(plane, path)
     path.unlink()
+
+
+def import_archive(plane: ControlPlane, path: Path) -> None:
+    """Gives a running node the images of an archive, as podman and docker save them."""
+    _run("ctr", "-a", f"{plane.folder}/containerd.sock", "-n", "k8s.io", "images", "import", str(path))
 
 
 def _write_image(path: Path, name: str, *command: str, layer: bytes = b"") -> None:

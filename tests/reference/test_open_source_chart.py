@@ -125,7 +125,7 @@ def test_exec_logs_and_port_forward_pass_two_api_servers(node: VirtualNode, tmp_
     assert failed.returncode == 7, failed.stderr
     name = kubectl.get_names(*shop, "pods")[0]
     sent, returned = tmp_path / "sent", tmp_path / "returned"
-    sent.write_bytes(os.urandom(5 * MIB))
+    sent.write_bytes(os.urandom(50 * MIB))
     kubectl("cp", str(sent), f"shop/{name}:/tmp/file")
     kubectl("cp", f"shop/{name}:/tmp/file", str(returned))
     assert returned.read_bytes() == sent.read_bytes()
@@ -151,7 +151,7 @@ def test_it_sleeps_with_its_pods_and_a_request_brings_them_back(
     start = time.monotonic()
     awake = node.run_cli("vcluster", "wake", "dev", "--project", "demo", "--wait")
     assert awake.returncode == 0, awake.stderr
-    record_figure(f"asleep after {asleep_seconds:.0f} s, awake after {seconds_since(start):.0f} s")
+    awake_seconds = seconds_since(start)
     kubectl = node.member_kubectl("dev")
 
     def is_back() -> bool:
@@ -159,6 +159,8 @@ def test_it_sleeps_with_its_pods_and_a_request_brings_them_back(
         return found["status"].get("readyReplicas") == 2 and len(synced_pods(node)) == 2
 
     wait_until(is_back, ROLLOUT_SECONDS)
+    pods_seconds = seconds_since(start)
+    record_figure(f"asleep after {asleep_seconds:.0f} s, awake after {awake_seconds:.0f} s, pods {pods_seconds:.0f} s")
     wait_until(lambda: kubectl.run("-n", "shop", "logs", "deploy/hello").stdout == "started\n", ROLLOUT_SECONDS)
 
 

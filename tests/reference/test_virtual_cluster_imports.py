@@ -102,7 +102,7 @@ def test_a_virtual_cluster_is_imported_by_the_secret_of_its_chart(
     create_instance(virtual_node, IMPORTING, "unproven", spec)
     wait_until(lambda: "online" in (virtual_node.get_instance("unproven", IMPORTING).get("status") or {}), 60)
     answer = admin.get(f"/kubernetes/project/{IMPORTING}/virtualcluster/unproven/api/v1/namespaces")
-    assert answer.status_code == 503, answer.text
+    assert answer.status_code in (502, 503), answer.text  # whatever listens there is not this virtual cluster
     for name in ("theirs", "unproven"):
         admin.delete(f"{M}/namespaces/service-p-{IMPORTING}/virtualclusterinstances/{name}")
         virtual_node.wait_until_gone(name, IMPORTING)

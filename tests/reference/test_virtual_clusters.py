@@ -6,20 +6,23 @@ by port-forward through the connected cluster to a real kube-apiserver in a pod.
 
 import json
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.harness.eventually import wait_until
-from tests.harness.gateways import M
+from tests.harness.gateways import M, post_object
+from tests.harness.server_process import MANAGEMENT
 from tests.reference.conftest import REFERENCE
 from tests.reference.connected_cluster import is_root, seconds_since
 from tests.reference.control_plane import ControlPlane, Network
 from tests.reference.node import running_node
 from tests.reference.virtual_cluster_chart import offer_own_chart
-from tests.reference.virtual_node import READY_SECONDS, VirtualNode, install_app, open_virtual_node, read_app
+from tests.reference.virtual_node import MEMBER, READY_SECONDS, VirtualNode, install_app, open_virtual_node, read_app
 
 NAMESPACE, POD = "demo-v-dev", "dev-0"
 MIB = 2**20
@@ -27,6 +30,7 @@ LARGE_OBJECTS, LARGE_BYTES = 56, 900_000
 """50 MB in objects of a size that etcd accepts."""
 RESTART_SECONDS = 90.0
 WATCHES = 50
+ROUNDS, REQUESTS = 3, 400
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -88,6 +92,54 @@ def test_fifty_watches_share_few_forwards(virtual_node: VirtualNode) -> None:
     with ThreadPoolExecutor(WATCHES) as threads:
         results = list(threads.map(watch, range(WATCHES)))
     assert all(b'"mine"' in each for each in results)
+
+
+def test_a_tunnel_costs_little_more_than_a_node_port(
+    virtual_node: VirtualNode, record_figure: Callable[[str], None]
+) -> None:
+    """Beside an import of the same API server by the address of the node, as a chart with a NodePort has it."""
+    import_by_node_port(virtual_node, "port")
+    assert virtual_node.get_instance("port")["status"]["connection"]["mode"] == "Direct"
+    costs: dict[str, list[float]] = {"port": [], "dev": []}
+    for name in ("port", "dev") * ROUNDS:
+        milliseconds, cpu = measure_requests(virtual_node, name)
+        costs[name].append(cpu)
+        record_figure(f"{name}: {milliseconds:.1f} ms and {cpu:.2f} ms of the server's CPU for a request")
+    assert min(costs["dev"]) < 2 * min(costs["port"])
+    virtual_node.admin.delete(f"{M}/namespaces/service-p-demo/virtualclusterinstances/port")
+    virtual_node.wait_until_gone("port")
+
+
+def import_by_node_port(node: VirtualNode, name: str) -> None:
+    selector = {"app": "vcluster", "release": "dev"}
+    spec = {"type": "NodePort", "selector": selector, "ports": [{"port": 443, "targetPort": 8443}]}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "outside"}, "spec": spec}
+    node.host("create", "-n", NAMESPACE, "-f", "-", body=json.dumps(service))
+    ports = node.host.get_json("service", "outside", "-n", NAMESPACE)["spec"]["ports"]
+    secret = node.host.get_json("secret", "vc-dev", "-n", NAMESPACE)
+    kubeconfig = yaml.safe_load(b64decode(secret["data"]["config"]))
+    kubeconfig["clusters"][0]["cluster"] |= {
+        "server": f"https://{Network().node}:{ports[0]['nodePort']}",
+        "tls-server-name": "localhost",
+    }
+    content = b64encode(yaml.safe_dump(kubeconfig).encode()).decode()
+    stored = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": {"config": content}}
+    post_object(node.admin, f"{MANAGEMENT}/api/v1/namespaces/service-p-demo/secrets", stored)
+    instance = {
+        **{"apiVersion": "management.service.sh/v1", "kind": "VirtualClusterInstance", "metadata": {"name": name}},
+        "spec": {"config": {"secretName": name}, "owner": {"user": MEMBER}},
+    }
+    post_object(node.admin, f"{M}/namespaces/service-p-demo/virtualclusterinstances", instance)
+    wait_until(lambda: node.get_instance(name)["status"].get("phase") == "Ready", READY_SECONDS)
+
+
+def measure_requests(node: VirtualNode, name: str) -> tuple[float, float]:
+    """Milliseconds of a request, one at a time, and of the server's CPU for it."""
+    path = f"/kubernetes/project/demo/virtualcluster/{name}/api/v1/namespaces/default"
+    start, cpu = time.monotonic(), node.server.cpu_seconds()
+    for _ in range(REQUESTS):
+        assert node.member.get(path).is_success
+    return 1000 * seconds_since(start) / REQUESTS, 1000 * (node.server.cpu_seconds() - cpu) / REQUESTS
 
 
 def test_a_new_pod_is_found_and_has_the_data(virtual_node: VirtualNode, record_figure: Callable[[str], None]) -> None:

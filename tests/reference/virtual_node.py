@@ -128,7 +128,7 @@ def open_virtual_node(plane: ControlPlane, folder: Path, offer: Offer) -> Iterat
         patched.setenv("PATH", f"{folder}:{os.environ['PATH']}")
         patched.setenv("SSL_CERT_FILE", str(repository.ca_file))
         with running_server(folder / "data", chart_repositories=repository.url) as server, server.client() as admin:
-            token = _create_account(host, folder, offer.roles) if offer.roles else ADMIN_TOKEN
+            token = create_account(host, folder, offer.roles) if offer.roles else ADMIN_TOKEN
             connect_cluster(admin, CLUSTER, plane.kubeconfig(token).encode())
             wait_until(lambda: is_online(admin, CLUSTER), READY_SECONDS)
             share_identity(admin, CLUSTER)
@@ -140,7 +140,7 @@ def open_virtual_node(plane: ControlPlane, folder: Path, offer: Offer) -> Iterat
     assert "Traceback" not in log, log
 
 
-def _create_account(host: Kubectl, folder: Path, roles: Sequence[str]) -> str:
+def create_account(host: Kubectl, folder: Path, roles: Sequence[str]) -> str:
     """Creates the service account that the command line prints for these roles. Returns its token."""
     command = (sys.executable, "-m", "fairlead", "cluster", "role", *roles, "--account", ACCOUNT)
     printed = subprocess.run(command, cwd=ROOT, env=server_environment(), capture_output=True, text=True, check=True)

@@ -57,16 +57,7 @@ class WorkspaceCluster:
         folder = self.folder / name
         folder.mkdir()
         folder.chmod(0o777)
-        term = {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}]}
-        spec = {
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "persistentVolumeReclaimPolicy": "Retain",
-            "storageClassName": "local",
-            "local": {"path": str(folder)},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
-        }
-        self.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})
+        self.apply(build_local_volume(name, folder))
 
     def apply(self, obj: Mapping[str, Any]) -> None:
         path = self.folder / "object.json"
@@ -76,6 +67,20 @@ class WorkspaceCluster:
     def list_objects(self) -> list[str]:
         kinds = "pods,persistentvolumeclaims,secrets,networkpolicies"
         return self.kubectl("get", kinds, "-n", NAMESPACE, "-o", "name").split()
+
+
+def build_local_volume(name: str, folder: Path) -> dict[str, Any]:
+    """A PersistentVolume of class `local` on the node."""
+    term = {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}]}
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "persistentVolumeReclaimPolicy": "Retain",
+        "storageClassName": "local",
+        "local": {"path": str(folder)},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+    }
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
-from fairlead.core.findings import Finding
+from fairlead.core.machine.findings import Finding
 from fairlead.runner.engines.contract import (
     ActivitySample,
     ByteStream,

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from fairlead.core.findings import Finding
+from fairlead.core.machine.findings import Finding
 from fairlead.runner.engines.contract import (
     GIT_CREDENTIALS,
     ActivitySample,

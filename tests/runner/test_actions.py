@@ -122,6 +122,25 @@ async def test_a_detached_up_returns_its_task_whose_log_is_read_by_offset(
     assert json.loads(b64decode(listed["result"]))["step"] == "Start"
 
 
+async def test_the_log_of_a_service_is_that_of_the_engine(
+    actions: RunnerActions, runner: RunnerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read_service_log(uid: str, service: str) -> bytes:
+        if service != "db":
+            raise EngineError(Reason.NOT_RUNNING, f"the workspace has no service {service!r}; it has db")
+        return f"{service} of {uid}".encode()
+
+    await request(actions, "up")
+    with pytest.raises(Refused, match="workspaces of this engine have no services"):
+        await request(actions, "service-log", options={"service": "db"})
+    monkeypatch.setattr(runner.engine, "read_service_log", read_service_log, raising=False)
+    stream = await request(actions, "service-log", options={"service": "db"})
+    assert (stream.output[STDOUT], stream.exit_code) == (b"db of u", 0)
+    with pytest.raises(Refused, match="has no service 'other'") as refused:
+        await request(actions, "service-log", options={"service": "other"})
+    assert refused.value.code == 409
+
+
 async def test_stop_and_delete_run_to_their_end(actions: RunnerActions, runner: RunnerFixture) -> None:
     await request(actions, "up")
     assert (await request(actions, "stop")).exit_code == 0

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.client import ApiStatusError
 from fairlead.core.objects import Object
-from fairlead.runner.engines.contract import TaskContext, WorkspaceSpec
+from fairlead.runner.engines.contract import EngineError, Reason, TaskContext, WorkspaceSpec
 from tests.harness.eventually import eventually
 from tests.runner.conftest import RunnerFixture
 from tests.runner.test_workspaces import RUNS, SOURCE, bring_up
@@ -58,6 +58,24 @@ async def test_secrets_reach_the_engine_and_nothing_else(
     assert list_leaks(runner.folder) == []
     log = next(each for each in (runner.folder / "logs" / "u").rglob("0*") if each.is_file()).read_text()
     assert "the token is ********" in log
+
+
+async def test_an_error_that_quotes_a_secret_is_masked_like_the_log(
+    runner: RunnerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repository may name the file of a secret as its Dockerfile, of which podman then says what is wrong with it."""
+
+    async def failing_up(spec: WorkspaceSpec, task: TaskContext) -> None:
+        raise EngineError(Reason.BUILD_FAILED, f"unknown instruction: {spec.secrets['TOKEN']}")
+
+    monkeypatch.setattr(runner.engine, "up", failing_up)
+    runner.api.credentials = RESPONSE
+    create(runner)
+    await asyncio.sleep(0.1)
+    runner.get().request_up({})
+    await eventually(lambda: "unknown instruction: ********" in repr(runner.api.workspaces))
+    assert CANARY not in repr((runner.api.workspaces, runner.api.events, runner.services.journal.records()))
+    assert list_leaks(runner.folder) == []
 
 
 async def test_each_up_gets_the_current_secrets(runner: RunnerFixture) -> None:

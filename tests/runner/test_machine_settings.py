@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from fairlead.core.files import FileProblem
-from fairlead.core.findings import Finding
+from fairlead.core.machine.findings import Finding
 from fairlead.runner import registry
 from fairlead.runner.doctor import examine
 from fairlead.runner.engines.contract import Limits
@@ -131,6 +131,10 @@ def test_registries_have_mirrors(tmp_path: Path) -> None:
     ):
         with pytest.raises(FileProblem, match="registry_mirrors must have"):
             read(tmp_path, f"registry_mirrors: {wrong}")
+    for loopback in ("http://127.0.0.1:5000", "localhost/hub", "localhost"):
+        with pytest.raises(FileProblem, match="must have mirrors that workspaces reach"):
+            read(tmp_path, f"registry_mirrors: {{docker.io: '{loopback}'}}")
+    assert read(tmp_path, "registry_mirrors: {docker.io: localhost.example.com}").registry_mirrors
 
 
 def test_all_errors_are_reported_together(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from fairlead.cli.resources.runner_options import build_settings as read_options
 from fairlead.cli.resources.runner_process import build_unit
 from fairlead.client import Client
 from fairlead.core.files import FileProblem, ensure_private_folder
-from fairlead.core.findings import Finding
+from fairlead.core.machine.findings import Finding
 from fairlead.runner.api import REQUEST_SECONDS, ClientSource
 from fairlead.runner.engines.contract import Capacity, Engine
 from fairlead.runner.journal import Journal, TaskRecord, WorkspaceRecord

@@ -50,6 +50,7 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(packages: tupl
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert names == expected
     assert {"fairlead/console/static/index.html", "fairlead/py.typed"} <= names
+    assert {f"fairlead/console/static/vendor/codemirror.{suffix}" for suffix in ("js", "txt")} <= names
 
 
 def test_the_metadata_has_the_version_the_readme_and_the_extras(packages: tuple[Path, Path]) -> None:

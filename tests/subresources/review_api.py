@@ -25,7 +25,7 @@ from fairlead.kinds.rbac.access_reviews import (
 )
 from fairlead.registry.kind import MANAGEMENT_GROUP, Catalog
 from fairlead.server.api.actions import Actions
-from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.api.routing import RouteConfig, Router, routing_stage
 from fairlead.server.pipeline import Pipeline
 from fairlead.storage.view.view import Entry
 from fairlead.subresources.access_reviews import ReviewSources, review_handlers
@@ -125,7 +125,7 @@ class ReviewApi:
         )
         actions = Actions(CATALOG, review_handlers(MANAGEMENT_GROUP, sources))
         self.warnings: list[str] = []
-        self._run = Pipeline((routing_stage(RouteConfig("")), set_user), serve)
+        self._run = Pipeline((routing_stage(Router(RouteConfig(""))), set_user), serve)
 
     async def __call__(self, path: str, spec: Object | None = None, code: int = 201, **fields: Any) -> Any:
         body = orjson.dumps({**({} if spec is None else {"spec": spec}), **fields})

@@ -18,7 +18,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP, Catalog, Change
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
 from fairlead.server.api.actions import ActionRequest, Actions
-from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.api.routing import RouteConfig, Router, routing_stage
 from fairlead.server.pipeline import Pipeline
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.view import View
@@ -55,7 +55,7 @@ class KeyApi:
             assert kind is not None
             return await actions(call, kind)
 
-        self._run = Pipeline((routing_stage(RouteConfig("")), set_admin_user), serve)
+        self._run = Pipeline((routing_stage(Router(RouteConfig(""))), set_admin_user), serve)
 
     async def __call__(
         self, path: str, query: str = "", code: int = 200, method: str = "GET", body: bytes = b""

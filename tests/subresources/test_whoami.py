@@ -20,7 +20,7 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.schema import open_object
 from fairlead.registry.write_options import WriteOptions
 from fairlead.server.api.actions import Actions
-from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.api.routing import RouteConfig, Router, routing_stage
 from fairlead.server.pipeline import Pipeline
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.view import View
@@ -99,7 +99,7 @@ class WhoAmIApi:
             assert kind is not None
             return await self._actions(call, kind)
 
-        run = Pipeline((routing_stage(RouteConfig("")), set_user), serve)
+        run = Pipeline((routing_stage(Router(RouteConfig(""))), set_user), serve)
         return await run(call(path, method="POST", body=orjson.dumps(body)))
 
     async def __call__(self, user: User, path: str, body: Object, code: int = 201) -> Any:

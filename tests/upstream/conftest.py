@@ -10,7 +10,14 @@ from tests.harness.event_loops import ASYNCIO_ONLY, BOTH_LOOPS, LoopFactories
 __all__ = ["fake_cluster"]
 
 FILES_ON_BOTH_LOOPS = frozenset(
-    {"test_transport.py", "test_websocket.py", "test_responses.py", "test_tunnel_sharing.py", "test_local_forward.py"}
+    {
+        "test_transport.py",
+        "test_websocket.py",
+        "test_responses.py",
+        "test_tunnel_sharing.py",
+        "test_local_forward.py",
+        "test_local_gateway.py",
+    }
 )
 
 if missing := sorted(name for name in FILES_ON_BOTH_LOOPS if not (Path(__file__).parent / name).is_file()):

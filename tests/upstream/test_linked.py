@@ -213,8 +213,14 @@ async def test_an_agent_that_does_not_respond_is_waited_for_as_long_as_a_cluster
 
 @pytest.mark.parametrize(
     "headers",
-    [(("x-a", "1\r\nset-cookie: b"),), (("bad name", "1"),), (("x", "\N{SNOWMAN}"),)],
-    ids=["crlf", "name", "text"],
+    [
+        (("x-a", "1\r\nset-cookie: b"),),
+        (("bad name", "1"),),
+        (("x", "\N{SNOWMAN}"),),
+        (("content-length", "9" * 5000),),
+        (("content-length", "1"), ("Content-Length", "2")),
+    ],
+    ids=["crlf", "name", "text", "long length", "two lengths"],
 )
 async def test_headers_of_a_hostile_agent_are_not_passed_on(
     fake_cluster: FakeCluster, headers: tuple[tuple[str, str], ...]

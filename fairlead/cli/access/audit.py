@@ -17,6 +17,7 @@ from fairlead.cli.ui.flags import (
     options_from,
     parameter,
     parameters_of,
+    reject_empty,
     with_parameters,
 )
 from fairlead.cli.ui.groups import AliasGroup
@@ -89,13 +90,16 @@ def parse_moment(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    user: Annotated[str | None, flag("--user", help="User who sent the request.", metavar="U")] = None
+    user: Annotated[str | None, flag("--user", help="User who sent the request.", metavar="U", complete="users")] = None
     verb: Annotated[
         list[str] | None,
         flag("--verb", help="Verb: get, list, create, delete, ... Can be repeated.", metavar="V", parser=parse_verb),
     ] = None
     changes: Annotated[bool, typer.Option("--changes", help="Only requests that change something.")] = False
-    resource: Annotated[str | None, flag("--resource", help="Resource, like secrets or spaces.", metavar="R")] = None
+    resource: Annotated[
+        str | None,
+        flag("--resource", help="Resource, like secrets or spaces.", metavar="R", callback=reject_empty),
+    ] = None
     project: Annotated[
         str | None,
         flag(
@@ -105,7 +109,7 @@ class AuditOptions:
             complete="projects",
         ),
     ] = None
-    name: Annotated[str | None, flag("--name", help="Name of the object.", metavar="N")] = None
+    name: Annotated[str | None, flag("--name", help="Name of the object.", metavar="N", callback=reject_empty)] = None
     since: Annotated[
         str | None, flag("--since", help="Not before: 1h ago, or a time.", metavar="TIME", parser=parse_moment)
     ] = None

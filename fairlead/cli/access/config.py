@@ -5,7 +5,6 @@ changes it; the commands say so.
 """
 
 import copy
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from fairlead.client.client import PROGRAM
 from fairlead.core import yaml
 from fairlead.core.body_errors import Malformed
 from fairlead.core.objects import Object, get_path
+from fairlead.core.suggestions import suggest_name
 from fairlead.settings import SETTINGS, flag, variable
 
 CONFIGS, CONFIG_NAME = "configs", "service-manager-config"
@@ -141,8 +141,8 @@ def check_name(name: str) -> None:
     groups = {each.rpartition(".")[0] for each in DEFAULTS}
     if name in groups:
         raise UsageError(f"{name} is a group of settings; name one of them, or run `fairlead config show`")
-    (nearest,) = difflib.get_close_matches(name, DEFAULTS, n=1, cutoff=0.0)
-    raise UsageError(f"there is no setting {name!r}; did you mean {nearest}?")
+    advice = suggest_name(name, DEFAULTS, f"there are {', '.join(DEFAULTS)}")
+    raise UsageError(f"there is no setting {name!r}; {advice}")
 
 
 def _explain_default(name: str) -> Iterator[tuple[str, str]]:

@@ -165,7 +165,9 @@ def install(options: InstallOptions) -> None:
             "target": options.target.build(),
             "parameters": encode_values(values),
         }
-        new = new_instance(APP_INSTANCES, options.instance or options.app, options.project, spec)
+        name = options.instance or options.app
+        hint = f"`fairlead app status {name} --project {options.project}` shows how it is deployed"
+        new = new_instance(APP_INSTANCES, name, options.project, spec, hint)
         create_instance(session, APP_INSTANCES, new, options.waiting)
 
 

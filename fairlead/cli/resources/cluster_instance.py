@@ -270,14 +270,8 @@ def migrate(
             autocompletion=complete_names(VIRTUAL_CLUSTERS.plural, project="source"),
         ),
     ],
-    source: Annotated[
-        str,
-        typer.Option("--from", help="Project that it is in.", metavar="P", autocompletion=complete_names("projects")),
-    ],
-    target: Annotated[
-        str,
-        typer.Option("--to", help="Project that it moves to.", metavar="Q", autocompletion=complete_names("projects")),
-    ],
+    source: Annotated[str, flag("--from", help="Project that it is in.", metavar="P", complete="projects")],
+    target: Annotated[str, flag("--to", help="Project that it moves to.", metavar="Q", complete="projects")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check whether the migration is possible.")] = False,
     context: ContextFlag = None,
 ) -> None:

@@ -123,5 +123,6 @@ def _wait(client: Client, target: Target, found: Object, timeout: int) -> Object
     if not {"list", "watch"} <= target.resource.verbs:
         return {}
     uid = text_of(found, "metadata.uid")
-    ref = ObjectRef(target.resource.path("", target.namespace), target.name, uid)
+    version = text_of(found, "metadata.resourceVersion")
+    ref = ObjectRef(target.resource.path("", target.namespace), target.name, uid, version)
     return wait_deleted(client, ref, lambda obj: "".join(failed_conditions(obj)[:1]), timeout)

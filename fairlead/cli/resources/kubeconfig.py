@@ -12,6 +12,7 @@ skipped.
 import os
 import shutil
 import sys
+from base64 import b64encode
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +25,7 @@ from fairlead.cli.ui.field_flags import require_project
 from fairlead.cli.ui.flags import ContextFlag, flag, options_from
 from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
-from fairlead.client import ApiStatusError, ClientError
+from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.client.admin_kubeconfig import is_server_file
 from fairlead.client.client import MANAGEMENT, quote_segment
 from fairlead.client.contexts import replace_separators
@@ -33,6 +34,8 @@ from fairlead.client.kubeconfig_export import kubeconfig_paths
 from fairlead.core.objects import Object, get_path
 
 GATEWAY_ROOT = "/kubernetes"
+ACCESS_POINT_SECONDS = 5.0
+"""How long the access point of a virtual cluster may take to answer before its gateway is used."""
 USABLE_PHASES = ("Ready", "Sleeping")
 """Phases of a virtual cluster that can be connected to: one that sleeps wakes up when it is used."""
 
@@ -44,6 +47,8 @@ class ApiTarget:
     path: str
     namespace: str = ""
     label: str = ""
+    access_point: Object | None = None
+    """Where it is reached without the server: the field `status.accessPoint` of a virtual cluster."""
 
 
 def management_target(session: Session, project: str) -> ApiTarget:
@@ -74,7 +79,28 @@ def virtual_cluster_target(session: Session, project: str, name: str) -> ApiTarg
             f"the virtual cluster {name} is {describe_phase(instance)}; `fairlead vcluster connect {name} --project "
             f"{project} --wait` waits until it is ready"
         )
-    return ApiTarget(_instance_path(project, "virtualcluster", name), label=f"virtualcluster-{project}-{name}")
+    return ApiTarget(
+        _instance_path(project, "virtualcluster", name),
+        label=f"virtualcluster-{project}-{name}",
+        access_point=_find_access_point(session, instance or {}),
+    )
+
+
+def _find_access_point(session: Session, instance: Object) -> Object | None:
+    """The access point of a virtual cluster, if it accepts the credential of this session; else the gateway is used."""
+    access_point = get_path(instance, "status.accessPoint") or {}
+    if not access_point.get("acceptsTokens") or not access_point.get("certificateAuthority"):
+        return None
+    url = access_point["url"]
+    try:
+        with Client(url, session.login.current_key(), authority=access_point["certificateAuthority"]) as client:
+            client.timeout = ACCESS_POINT_SECONDS
+            client.send("GET", "/api")
+    except ClientError as problem:
+        print_note(f"the context leads through the server: the virtual cluster is not reached at {url}: {problem}")
+        return None
+    print_note(f"the context leads to the virtual cluster itself, at {url}")
+    return access_point
 
 
 def _instance_path(project: str, kind: str, name: str) -> str:
@@ -204,7 +230,11 @@ def _build_entry(session: Session, target: ApiTarget, options: KubeconfigOptions
         advice = "omit --embed, or create a key with `fairlead key create` and log in with it"
         raise UsageError(f"the key of this login lasts a few minutes and cannot be embedded; {advice}")
     user = {"exec": _exec_config(session.name, session.login.url)} if use_exec else {"token": session.login.key}
-    return KubeconfigEntry(name, cluster_entry(session.login, target.path), user, target.namespace)
+    cluster = cluster_entry(session.login, target.path)
+    if target.access_point is not None:
+        authority = b64encode(target.access_point["certificateAuthority"].encode()).decode()
+        cluster = {"server": target.access_point["url"], "certificate-authority-data": authority}
+    return KubeconfigEntry(name, cluster, user, target.namespace)
 
 
 def _exec_config(login: str, server: str) -> Object:

@@ -29,7 +29,7 @@ from fairlead.client import DEFAULT_GROUP, ClientError
 from fairlead.core.validators import format_size
 
 if TYPE_CHECKING:
-    from fairlead.core.findings import Finding
+    from fairlead.core.machine.findings import Finding
     from fairlead.runner.process import StartedRunner
     from fairlead.runner.settings import RunnerSettings
 

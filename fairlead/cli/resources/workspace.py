@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fairlead.cli.access.whoami import identity
 from fairlead.cli.resources.instance import (
     INSTANCE_DETAILS,
     ParameterFlag,
@@ -223,6 +224,7 @@ def build_workspace(session: Session, options: WorkspaceCreateOptions) -> NewObj
             session, options.project, options.template, "DevPodWorkspaceTemplate", is_required=True
         )
     spec = {
+        "owner": _find_owner(session),
         "displayName": options.display_name,
         "parameters": encode_parameters(options.parameter or ()),
         "presetRef": parse_template_ref(options.preset) if options.preset else None,
@@ -234,6 +236,13 @@ def build_workspace(session: Session, options: WorkspaceCreateOptions) -> NewObj
     if annotations:
         new.body["metadata"]["annotations"] = annotations
     return new
+
+
+def _find_owner(session: Session) -> Object | None:
+    """Who creates it, as in the console. The server sets the owner of other instances, but not that of workspaces of
+    administrators; without one, a workspace may use no secrets."""
+    kind, name = identity(session.client.whoami())
+    return {kind: name} if kind in ("user", "team") else None
 
 
 def _describe_prebuild_annotations(options: WorkspaceCreateOptions) -> dict[str, str]:

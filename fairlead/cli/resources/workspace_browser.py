@@ -19,6 +19,8 @@ from fairlead.core.clock import timestamp
 from fairlead.core.objects import get_path, metadata
 
 SHARES_ANNOTATION = "service.sh/port-shares"
+ADDED = frozenset({"until", "uid", "by", "byUID"})
+"""What does not tell shares apart: most of it is added by the server."""
 MAX_SHARE_SECONDS = 7 * 24 * 3600
 DEFAULT_SHARE_SECONDS = 8 * 3600
 PROJECT, USER_PREFIX = "project", "User:"
@@ -122,7 +124,7 @@ def remaining_shares(text: str, replaced: Share, now: int) -> list[Share]:
         return []
     shares = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
     current = [each for each in shares if isinstance(each.get("until"), int) and each["until"] > now]
-    return [each for each in current if {key: value for key, value in each.items() if key != "until"} != replaced]
+    return [each for each in current if {key: each[key] for key in each.keys() - ADDED} != replaced]
 
 
 def add_browser_commands(group: typer.Typer) -> None:

@@ -20,7 +20,7 @@ from fairlead.core.files import FileProblem, write_file
 from fairlead.settings import Settings, StartError, load, load_credentials
 
 if TYPE_CHECKING:
-    from fairlead.core.findings import Finding
+    from fairlead.core.machine.findings import Finding
 
 
 def describe_finding(finding: "Finding") -> list[str]:
@@ -72,7 +72,7 @@ command.__signature__ = settings_and(  # type: ignore[attr-defined]
 
 def examine_installation(flags: dict[str, str | None]) -> "tuple[Settings | None, list[Finding]]":
     """The settings, if they are valid, and all findings."""
-    from fairlead.core.findings import Finding
+    from fairlead.core.machine.findings import Finding
 
     try:
         os.environ.update(load_credentials(os.environ))

@@ -41,7 +41,7 @@ def run_until_signal(
     """Runs the server until the first SIGINT or SIGTERM, and returns after a graceful shutdown."""
     import uvloop
 
-    from fairlead.core.service_manager import notify_ready
+    from fairlead.core.machine.service_manager import notify_ready
 
     def announce(started: StartedT) -> None:
         on_ready(started)

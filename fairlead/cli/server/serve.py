@@ -24,7 +24,7 @@ def start_server(settings: Settings, on_ready: "Callable[[StartedServer], None]"
         run_until_signal(run, settings, on_ready)
         return
     from fairlead.app.workers.supervisor import supervise
-    from fairlead.core.service_manager import notify_ready
+    from fairlead.core.machine.service_manager import notify_ready
 
     def announce(started: "StartedServer") -> None:
         on_ready(started)

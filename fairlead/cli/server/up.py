@@ -16,7 +16,7 @@ from fairlead.cli.server.setting_flags import setting_option
 from fairlead.cli.ui.output import print_note
 from fairlead.client.admin_kubeconfig import CONTEXT_NAME, KUBECONFIG_NAME, read_current_context, write_admin_kubeconfig
 from fairlead.client.admin_reset import IF_EXPIRED, is_pending, request_reset
-from fairlead.core.helm_program import HELM_ADVICE, find_helm
+from fairlead.core.machine.helm_program import HELM_ADVICE, find_helm
 from fairlead.settings.values import ON
 
 if TYPE_CHECKING:

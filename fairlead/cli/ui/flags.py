@@ -15,6 +15,15 @@ from fairlead.cli.ui.durations import parse_timeout
 from fairlead.cli.ui.output import ObjectOutput, Output, parse_output
 
 
+def reject_empty(ctx: typer.Context, param: typer.CallbackParam, value: Any) -> Any:
+    """Callback of flags with names: with an empty P, `--project "$P"` would mean all projects, also to `delete`."""
+    given = value if isinstance(value, (list, tuple)) else (value,)
+    source = ctx.get_parameter_source(param.name or "")
+    if "" in given and source is not None and source.name != "DEFAULT":
+        raise typer.BadParameter("the name is empty; leave the flag out if none is meant")
+    return value
+
+
 def flag(
     *names: str,
     help: str,
@@ -26,7 +35,10 @@ def flag(
     """A flag with a value. `default` describes its default in the help, which has none otherwise.
 
     `complete` is the plural of the objects whose names the shell completes, or a function that returns the completions.
+    The value of such a flag is a name, so it is not empty.
     """
+    if complete:
+        settings = {"callback": reject_empty, **settings}
     return typer.Option(
         *names,
         help=help,
@@ -77,10 +89,7 @@ NamespaceFlag = Annotated[
 ProjectNamespaceFlag = Annotated[
     str | None, flag("--project", help="Project whose namespace the request is in.", metavar="P", complete="projects")
 ]
-RequiredProjectFlag = Annotated[
-    str,
-    typer.Option("--project", help="Project of the object.", metavar="P", autocompletion=complete_names("projects")),
-]
+RequiredProjectFlag = Annotated[str, flag("--project", help="Project of the object.", metavar="P", complete="projects")]
 ProjectFilterFlag = Annotated[
     str | None,
     flag("--project", help="Project to list.", metavar="P", default="all visible projects", complete="projects"),

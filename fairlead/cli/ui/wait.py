@@ -96,16 +96,19 @@ def _progress_lines(initial_message: str) -> Iterator[ProgressCallback]:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """An object, and the path of its resource. The uid distinguishes it from a later object of the same name."""
+    """An object, and the path of its resource. The uid distinguishes it from a later object of the same name.
+    `version`: its resourceVersion when it was read."""
 
     path: str
     name: str
     uid: str
+    version: str = ""
 
 
 def object_ref(client: Client, plural: str, obj: Object) -> ObjectRef:
     path = client.path(plural, namespace=str(get_path(obj, "metadata.namespace") or ""))
-    return ObjectRef(path, name_of(obj), str(get_path(obj, "metadata.uid") or ""))
+    version = str(get_path(obj, "metadata.resourceVersion") or "")
+    return ObjectRef(path, name_of(obj), str(get_path(obj, "metadata.uid") or ""), version)
 
 
 def watch_object(client: Client, ref: ObjectRef, seconds: float = math.inf) -> Iterator[Object]:
@@ -115,11 +118,12 @@ def watch_object(client: Client, ref: ObjectRef, seconds: float = math.inf) -> I
             yield event.object
 
 
-def _watch_events(client: Client, ref: ObjectRef, seconds: float) -> Iterator[Event]:
-    """Yields the events of the object. The last one is its deletion, with its last state, if that was not missed."""
+def _watch_events(client: Client, ref: ObjectRef, seconds: float, since: str = "") -> Iterator[Event]:
+    """Yields the events of the object. The last one is its deletion, with its last state, if that was not missed: it is
+    not with `since`, a resourceVersion from before the deletion."""
     exists = False
     fields = f"metadata.name={ref.name}"
-    for event in client.watch_path(ref.path, fields=fields, seconds=seconds):
+    for event in client.watch_path(ref.path, fields=fields, seconds=seconds, since=since):
         if event.type == SYNCED and exists:
             continue
         if event.type == SYNCED or get_path(event.object, "metadata.uid") != ref.uid:
@@ -166,22 +170,29 @@ def _list_conditions(obj: Object) -> list[Object]:
 def wait_deleted(
     client: Client, ref: ObjectRef, describe: Callable[[Object], str], seconds: int, advice: str = ""
 ) -> Object:
-    """Waits until the object is deleted. Returns the last state of it that was seen; empty if there was none.
-    `describe` returns what the deletion is waiting for, and `advice` says how not to wait for that."""
+    """Waits until the object is deleted. Returns its last state, which says what is left behind; empty if that was
+    missed. The reference is from before the deletion. `describe` returns what that is waiting for, and `advice` says
+    how not to wait for it."""
     last = ""
     state: Object = {}
+
+    def explain(obj: Object) -> str:
+        return describe(obj) or describe_finalizers(obj)
+
     try:
         with show_progress(f"waiting for {ref.name} to be deleted") as update:
-            for event in _watch_events(client, ref, seconds):
+            for event in _watch_deletion(client, ref, seconds):
                 state = event.object
-                if event.type != DELETED and (message := describe(state) or describe_finalizers(state)):
+                if event.type != DELETED and (message := explain(state)):
                     last = message
                     update(message)
     except ApiStatusError as problem:
         # Rights that come from the object end with it. The object was read before, so this means that it is gone.
-        if problem.code != 403 or _can_read(client, ref):
+        if problem.code != 403 or _read(client, ref) is not None:
             raise
     except DeadlineExceeded:
+        # Nothing has changed since it was read if it was being deleted before.
+        last = last or explain(_read(client, ref) or {})
         raise ClientError(
             f"{ref.name} is not deleted after {format_duration(seconds)}"
             + (f": {last}" if last else "")
@@ -191,12 +202,23 @@ def wait_deleted(
     return state
 
 
-def _can_read(client: Client, ref: ObjectRef) -> bool:
+def _watch_deletion(client: Client, ref: ObjectRef, seconds: float) -> Iterator[Event]:
+    """Begins before the deletion: the object may be gone already, and then only its last event has its last state."""
     try:
-        client.send("GET", f"{ref.path}/{quote_segment(ref.name)}")
+        yield from _watch_events(client, ref, seconds, ref.version)
+    except ApiStatusError as problem:
+        if problem.code != 410 or not ref.version:
+            raise
+        yield from _watch_events(client, ref, seconds)
+
+
+def _read(client: Client, ref: ObjectRef) -> Object | None:
+    """The object as it is now; None if it cannot be read."""
+    try:
+        found: Object = client.send("GET", f"{ref.path}/{quote_segment(ref.name)}")
     except ApiStatusError:
-        return False
-    return True
+        return None
+    return found
 
 
 def abandoned_messages(obj: Object) -> list[str]:

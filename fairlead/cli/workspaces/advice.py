@@ -25,8 +25,9 @@ ADVICE = {
     "(`fairlead runner start {runner} --allow NAME`)",
     "PlatformMismatch": "use an image for the kind of machine that the runner has, or another runner (--runner)",
     "ImagePullFailed": "check the name of the image, best with its registry as in REGISTRY/debian:12, and that the "
-    f"machine of the runner {{runner}} reaches it (`fairlead runner doctor {{runner}}` there); {AGAIN}. To use another "
-    "image, change devcontainer.json or the template, or delete the workspace and create it with another source",
+    "machine of the runner {runner} reaches it (`fairlead runner doctor {runner}` there), by another name than "
+    f"localhost: images are pulled in a network of their own; {AGAIN}. To use another image, change devcontainer.json "
+    "or the template, or delete the workspace and create it with another source",
     "BuildFailed": "fix the Dockerfile or the features in the workspace (`fairlead workspace ssh {flags}`), "
     f"{RECREATE}; or fix them in the repository, commit, and use --reset instead",
     "StartFailed": f"see the log, fix the image or its settings, {RECREATE}",

@@ -177,17 +177,25 @@ class LogsOptions:
         int | None, flag("--tail", help="Print only the last N lines.", metavar="N", min=0, default="all")
     ] = None
     task: Annotated[str, flag("--task", help="ID of the task.", metavar="ID", default="the newest task")] = ""
+    service: Annotated[
+        str, flag("--service", help="Print what this service of the Compose files has printed.", metavar="NAME")
+    ] = ""
     context: ContextFlag = None
 
 
 @options_from(LogsOptions)
 def logs(options: LogsOptions) -> None:
-    """Print the log of the last task of a workspace, such as `up`.
+    """Print the log of the last task of a workspace, such as `up`, or of a service.
 
     With -f, continues where it was after a lost connection.
     """
+    if options.service and (options.task or options.follow):
+        raise typer.BadParameter("cannot be used together with --task or --follow", param_hint="--service")
     with open_session(options.context) as session:
         target = open_target(session, options.name, options.project)
+        if options.service:
+            _print_service_log(target, options.service, options.tail)
+            return
         task_id = options.task or _find_newest_task(target)
         splitter, offset = LineSplitter(), 0
         lines = deque[LogLine](maxlen=options.tail)
@@ -205,6 +213,12 @@ def logs(options: LogsOptions) -> None:
             return
         lines.extend(splitter.finish())
         _print_lines(lines)
+
+
+def _print_service_log(target: WorkspaceTarget, service: str, tail: int | None) -> None:
+    """As it was printed: a line that is JSON is no message of the runner."""
+    for line in deque(target.read_service_log(service).decode(errors="replace").splitlines(), maxlen=tail):
+        print(escape_control(line.expandtabs()))
 
 
 def _find_newest_task(target: WorkspaceTarget) -> str:

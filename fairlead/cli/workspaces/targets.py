@@ -104,6 +104,16 @@ class WorkspaceTarget:
     ) -> Iterator[LogPart]:
         """One request for the log of a task. With `follow`, it lasts until the task ends, or the connection is lost."""
         query = {"taskID": task_id, "offset": str(offset), **({"follow": "true"} if follow else {})}
+        return self._stream_log(query, offset, timeout)
+
+    def read_service_log(self, service: str) -> bytes:
+        """The last that a service of the Compose files has printed."""
+        with name_project(self.client, self.project):
+            return b"".join(part.data for part in self._stream_log({"service": service}))
+
+    def _stream_log(
+        self, query: Mapping[str, str], offset: int = 0, timeout: float = SILENCE_SECONDS
+    ) -> Iterator[LogPart]:
         path = self.client.path(PLURAL, self.name, "log", namespace=self.namespace)
         for entry in self.client.stream_objects(path, query, timeout=timeout):
             if isinstance(code := entry.get("exitCode"), int):

@@ -21,6 +21,7 @@ from fairlead.controllers.instances.prerequisites import (
     CLUSTER_NOT_CONNECTED,
     CLUSTER_NOT_FOUND,
     CLUSTER_OFFLINE,
+    CONNECT_ADVICE,
 )
 from fairlead.controllers.instances.remote_errors import (
     ERROR,
@@ -182,8 +183,8 @@ def _advise_after_replacement(instance: AppInstance) -> str:
 
 def _check_cluster(cluster: Cluster) -> None:
     name = cluster.name
-    if not cluster.has_kubeconfig:
-        message = f'cluster "{name}" is not connected; name a secret with its kubeconfig in its spec.config'
+    if not cluster.has_transport:
+        message = f'cluster "{name}" is not connected; {CONNECT_ADVICE}'
         raise InstanceError(CLUSTER_NOT_CONNECTED, message, WARNING)
     if find_identity_conflict(cluster.raw):
         raise InstanceError(CLUSTER_FAILED, f'cluster "{name}" has failed; see its status', WARNING)

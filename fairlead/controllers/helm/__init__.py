@@ -4,6 +4,7 @@
 - `versions.py`: versions of charts, and ranges of them
 - `fetch.py`: downloads charts from repositories with an index; `oci_registry.py`: from OCI registries
 - `http_client.py`, `proxies.py`: requests to them under the address policy; the proxy for them
+- `loop_thread.py`: an event loop of its own for a download
 - `index_versions.py`: a program that lists the versions of a chart in an index
 - `chart_archive.py`: a program that copies the archive of a chart, without what refers to anything else
 - `limited_process.py`: runs these programs and helm with limits

@@ -33,11 +33,11 @@ from fairlead.controllers.helm.http_client import (
     reject_status,
 )
 from fairlead.controllers.helm.limited_process import run_limited
+from fairlead.controllers.helm.loop_thread import run_in_loop_thread
 from fairlead.controllers.helm.oci_registry import OciRegistry, parse_reference
 from fairlead.controllers.helm.versions import find_best
 from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError
 from fairlead.core import json
-from fairlead.core.loop_thread import run_in_loop_thread
 from fairlead.core.pinned_https import build_ssl_context, parse_https_url
 
 FETCH_SECONDS = 120.0

@@ -34,7 +34,7 @@ from fairlead.controllers.helm.missing_rules import PERMISSIONS_MISSING, describ
 from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError
 from fairlead.core import yaml
 from fairlead.core.files import write_file
-from fairlead.core.helm_program import HELM, HELM_ADVICE, find_helm
+from fairlead.core.machine.helm_program import HELM, HELM_ADVICE, find_helm
 from fairlead.upstream.access import ClusterEndpoint
 
 MAX_MESSAGE_LENGTH = 2_000

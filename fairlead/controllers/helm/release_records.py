@@ -21,8 +21,8 @@ from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, lis
 from fairlead.core.body_errors import MAX_DEPTH
 from fairlead.core.concurrency import LARGE_JSON_BYTES, compute
 from fairlead.core.json import MAX_VALUES_AT_ONCE
-from fairlead.core.json_outline import outline
-from fairlead.core.json_slices import decode_in_slices
+from fairlead.core.json.outlines import outline
+from fairlead.core.json.slices import decode_in_slices
 from fairlead.core.objects import Object, get_path
 from fairlead.kinds.instances.app_instance import MAX_NOTES_LENGTH
 from fairlead.upstream.kube_client import KubeApi

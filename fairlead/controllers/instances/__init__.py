@@ -10,9 +10,10 @@
 - `discovery.py`: which kinds a cluster serves, and the paths of their objects
 - `confinement.py`: which template is applied with whose permissions
 - `drift.py`: detects and reports drift, with the watches of `remote_informers.py` and the limits of `resync_rate.py`
-- `sleep.py`: writes who sleeps and wakes; `sleep_step.py`: the step that does it, with `sleeping_workloads.py`
+- `sleep.py`: writes who sleeps and wakes; `sleep_step.py`: the step that does it, with `sleeping_workloads.py`;
+  `stale_leases.py`: lets the controllers in a woken virtual cluster begin at once
 - `cluster_access.py`: connections to clusters; `remote_errors.py`: errors that become conditions
 - `virtual_cluster_release.py`: chart and kubeconfig of a virtual cluster; `virtual_cluster_access.py`: its users;
-  `inner_objects.py`: the objects of its template inside; `full_reconciles.py`: when a probe is enough;
-  `import_sources.py`: where an imported one runs
+  `access_point.py`: its ingress; `inner_objects.py`: the objects of its template inside; `full_reconciles.py`: when a
+  probe is enough; `import_sources.py`: where an imported one runs
 """

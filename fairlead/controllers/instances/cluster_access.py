@@ -22,6 +22,7 @@ from fairlead.upstream.clusters import (
 from fairlead.upstream.kube_client import KubeApi, KubeClient, RequestSender
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 from fairlead.upstream.local_forward import local_forward
+from fairlead.upstream.local_gateway import local_gateway
 from fairlead.upstream.tunnel_pods import PodTarget
 
 VIRTUAL_CLUSTER_TIMEOUT = 4.0
@@ -107,10 +108,9 @@ class RegistryClusterAccess:
         entry = self.registry.resource(self.api_group, CLUSTERS).get_cached("", cluster)
         reference = cluster_transport_ref(decode(entry), self.system_namespace) if entry is not None else None
         if isinstance(reference, AgentRef):
-            raise NotConnected(
-                "ReachedThroughAgent",
-                f'cluster "{cluster}" is reached through its agent, and never dialled; Helm cannot deploy charts there',
-            )
+            async with local_gateway(self.upstreams.system_upstream(cluster)) as local_endpoint:
+                yield local_endpoint
+            return
         if reference is None:
             raise NotConnected(
                 "KubeconfigNotSet", f'cluster "{cluster}" is not connected; name a secret in its spec.config'

@@ -40,6 +40,7 @@ BLOCKING_REASONS = frozenset(
 """Reasons that block an instance, whatever its own state is."""
 
 
+CONNECT_ADVICE = "name a secret with its kubeconfig in its spec.config, or set spec.networkPeer and start its agent"
 MISSING_GRACE_SECONDS = 10.0
 """How long after its creation a workspace has no status while what it needs does not exist: manifests are applied in
 any order, and clients change what they have just created with the `resourceVersion` of the create."""
@@ -112,10 +113,10 @@ class InstanceContext:
             if entry.fields.get("spec.clusterRef.cluster") == cluster and text in entry.body
         )
 
-    def has_kubeconfig(self, instance: PlacedObject) -> bool:
-        """Whether this server connects to the cluster of the instance with a kubeconfig."""
+    def has_transport(self, instance: PlacedObject) -> bool:
+        """Whether this server reaches the cluster of the instance."""
         cluster = self.cluster(instance)
-        return cluster is not None and cluster.has_kubeconfig
+        return cluster is not None and cluster.has_transport
 
     def _cached_object(self, plural: str, name: str) -> Object | None:
         entry = self.registry.resource(self.config.api_group, plural).get_cached("", name)
@@ -205,10 +206,10 @@ def find_cluster_blocker(instance: PlacedObject, cluster: Cluster | None) -> Ins
     if cluster is None:
         message = f'cluster "{name}" does not exist; connect it with `fairlead cluster add`, or use another one'
         return InstanceError(CLUSTER_NOT_FOUND, message, WARNING)
-    if not cluster.has_kubeconfig and not cluster.has_agent:
-        message = f'cluster "{name}" is not connected; name a secret with its kubeconfig in its spec.config'
+    if not cluster.has_transport and not cluster.has_agent:
+        message = f'cluster "{name}" is not connected; {CONNECT_ADVICE}'
         return InstanceError(CLUSTER_NOT_CONNECTED, message, WARNING)
-    if isinstance(instance, SpaceInstance) and cluster.has_kubeconfig and instance.virtual_cluster:
+    if isinstance(instance, SpaceInstance) and cluster.has_transport and instance.virtual_cluster:
         message = "spaces in virtual clusters are not supported; create one without spec.clusterRef.virtualCluster"
         return InstanceError(SPACE_IN_VIRTUAL_CLUSTER, message, ERROR)
     if cluster.phase == "Failed":

@@ -111,7 +111,7 @@ class SpaceController:
 
     def _is_managed(self, space: SpaceInstance) -> bool:
         """Whether its namespace in a cluster is managed by this controller."""
-        return not space.virtual_cluster and not space.is_deleting and self._context.has_kubeconfig(space)
+        return not space.virtual_cluster and not space.is_deleting and self._context.has_transport(space)
 
     async def _ensure(self, run: ReconcileAttempt[SpaceInstance], project: Project) -> float:
         """The steps to Ready, in order."""

@@ -37,6 +37,7 @@ from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, condition
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
+from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.clusters import DEFAULT_KUBECONFIG_KEY, kubeconfig_secret_name
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 
@@ -186,17 +187,18 @@ class VirtualClusterReleases:
         """The instance is gone: drops what is remembered about all its releases, also those of its template."""
         self._deployments.forget(instance.uid)
 
-    async def copy_kubeconfig(self, instance: VirtualClusterInstance, release: Release) -> None:
-        """Copies the kubeconfig that the chart created to the secret that the gateway reads."""
+    async def copy_kubeconfig(self, instance: VirtualClusterInstance, release: Release) -> ClusterEndpoint:
+        """Copies the kubeconfig that the chart created to the secret that the gateway reads. Returns what it says."""
         content = await self._read_chart_kubeconfig(instance.cluster, release)
         try:
-            parse_kubeconfig(content)
+            endpoint = parse_kubeconfig(content)
         except InvalidKubeconfig as error:
             message = (
                 f"the kubeconfig that the chart created cannot be used: {'; '.join(error.problems)}; fix its values"
             )
             raise InstanceError("InvalidKubeconfig", message, ERROR) from error
         await self._store_kubeconfig(instance, b64encode(content).decode())
+        return endpoint
 
     async def _read_chart_kubeconfig(self, cluster: str, release: Release) -> bytes:
         name = f"vc-{release.name}"

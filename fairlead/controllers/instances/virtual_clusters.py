@@ -13,6 +13,7 @@ from functools import partial
 from fairlead.controllers.apps.template_releases import ReleasePlace, ReleaseSet, TemplateReleases
 from fairlead.controllers.helm.chart import Release
 from fairlead.controllers.helm.deploy import cluster_target, virtual_cluster_target
+from fairlead.controllers.instances.access_point import access_host, build_ingress, describe_access_point
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import is_confined, plan_template
 from fairlead.controllers.instances.drift import DriftTracker
@@ -32,6 +33,7 @@ from fairlead.controllers.instances.remote_namespace import (
 )
 from fairlead.controllers.instances.remote_objects import parse_objects
 from fairlead.controllers.instances.sleep_step import SleepStep
+from fairlead.controllers.instances.stale_leases import free_stale_leases
 from fairlead.controllers.instances.status import (
     APPS_SYNCED,
     VC_APPS_SYNCED,
@@ -65,6 +67,7 @@ from fairlead.domain.typed_objects import (
     VirtualClusterInstance,
 )
 from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
+from fairlead.kinds.instances.templates import forwards_token
 from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
@@ -167,7 +170,7 @@ class VirtualClusterController:
         if instance.is_imported:
             return await self._instances.run(instance, self._context.attempt_inputs, self._ensure_imported)
         project = self._context.project(instance)
-        is_connected = self._context.has_kubeconfig(instance)
+        is_connected = self._context.has_transport(instance)
         if not is_connected:
             self._drift.forget(key)
         if project is None or instance.is_external or not instance.service_uid or not instance.is_resolved:
@@ -204,21 +207,25 @@ class VirtualClusterController:
 
         run.stage = SPACE_SYNCED
         release = build_release(instance)
+        host = access_host(instance, self._context.cluster(instance))
         if release.impersonate_user:  # recorded before anything is created, since later releases depend on it
             await self._instances.write_status(instance, (), deployedConfined=True)
-        instance = run.instance = await self._apply_namespace(run, release)
+        instance = run.instance = await self._apply_namespace(run, release, host)
 
         run.stage = VC_DEPLOYED
         await self._releases.deploy(self._instances, run, release)
 
         run.stage = VC_SYNCED
-        await self._releases.copy_kubeconfig(instance, release)
-        run.done(VC_SYNCED, "Synced", "the kubeconfig that the chart created is in use")
+        endpoint = await self._releases.copy_kubeconfig(instance, release)
+        run.fields["accessPoint"] = describe_access_point(instance, host, endpoint.ca_data)
+        note = describe_unused_token(instance)
+        run.done(VC_SYNCED, "Synced", f"the kubeconfig that the chart created is in use{note}")
         await self._template_releases.deploy(self._instances, instance, self._host_releases(instance))
         return await self._probe(run)
 
     async def _ensure_imported(self, run: ReconcileAttempt[VirtualClusterInstance]) -> float:
-        run.done(VC_DEPLOYED, "Imported", "it is imported: spec.config names its kubeconfig")
+        note = describe_unused_token(run.instance)
+        run.done(VC_DEPLOYED, "Imported", f"it is imported: spec.config names its kubeconfig{note}")
         run.stage = VC_SYNCED
         try:
             source = await self._import_sources.check(run.instance)
@@ -239,12 +246,15 @@ class VirtualClusterController:
         return await self._probe(run)
 
     async def _apply_namespace(
-        self, run: ReconcileAttempt[VirtualClusterInstance], release: Release
+        self, run: ReconcileAttempt[VirtualClusterInstance], release: Release, host: str
     ) -> VirtualClusterInstance:
         """Applies the namespace. Returns the instance with what its status records then."""
         instance = run.instance
         plan = plan_template(self._config.confinement, instance)
-        objects = () if plan.skips_contents else parse_objects(instance.space_template.get("objects") or "")
+        objects: list[Object] = []
+        if not plan.skips_contents:
+            objects = parse_objects(instance.space_template.get("objects") or "")
+            objects += [build_ingress(instance, host)] if host else []
         bindings = confinement_bindings(release, self._config.confinement.chart_role)
         await self._instances.write_status(instance, (), **plan.status_fields)
         result = await self._contents.apply(instance, plan, DesiredContents(bindings, objects))
@@ -286,6 +296,7 @@ class VirtualClusterController:
         if is_ready:
             run.conditions += await self._access.sync_bindings(instance)
             if instance.sleep_stage == STARTING:
+                await free_stale_leases(instance, self._clusters.virtual_cluster_api(*instance.key))
                 run.fields["sleep"] = None
         releases = None
         if is_ready and instance.is_resolved:
@@ -351,6 +362,13 @@ class VirtualClusterController:
 def _is_same(found: Object, known: Object) -> bool:
     """Whether a condition says the same as the one in the status."""
     return all(found[name] == known.get(name) for name in ("status", "reason", "message"))
+
+
+def describe_unused_token(instance: VirtualClusterInstance) -> str:
+    """A note for a condition, if its template has `forwardToken` and no token is forwarded."""
+    if not instance.rendered.get("forwardToken") or forwards_token(instance):
+        return ""
+    return "; forwardToken has no effect: only an administrator's template that is deployed here has tokens forwarded"
 
 
 def describe_connection(target: PodTarget | None) -> Object:

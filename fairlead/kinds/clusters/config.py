@@ -9,7 +9,6 @@ Settings of workload identity, a part of Config: which tokens of other systems a
 matches more than its author intended would let others in.
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,6 +17,7 @@ from fairlead.core import yaml
 from fairlead.core.body_errors import Malformed
 from fairlead.core.errors import MAX_PROBLEMS
 from fairlead.core.objects import Object, get_path, name_of
+from fairlead.core.suggestions import suggest_name
 from fairlead.kinds.access.scope import SCOPE, scope_problems
 from fairlead.kinds.clusters.config_sign_on import SIGN_ON_FIELDS, sign_on_errors
 from fairlead.kinds.fields import CATEGORY
@@ -249,8 +249,7 @@ def _unknown_setting_message(path: str, is_suggested: bool) -> str:
         return f"{path}: secrets do not belong in the Config; put it in a Secret and name that in clientSecretRef"
     if not is_suggested:
         return f"unknown setting {path}; remove it"
-    (nearest,) = difflib.get_close_matches(path, list(_setting_paths(SETTINGS_FIELDS)), n=1, cutoff=0.0)
-    return f"unknown setting {path}; did you mean {nearest}? Otherwise remove it"
+    return f"unknown setting {path}; {suggest_name(path, _setting_paths(SETTINGS_FIELDS), 'remove it')}"
 
 
 def _setting_paths(fields: dict[str, Schema], prefix: str = "") -> Iterator[str]:

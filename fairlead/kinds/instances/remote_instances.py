@@ -79,6 +79,12 @@ VIRTUAL_CLUSTER_FIELDS = {
             pod=string("The pod behind the Service."),
             podUID=string("The uid of the pod."),
         ),
+        accessPoint=obj(
+            "The ingress, if its template enables one.",
+            url=string("Where the virtual cluster is reached without this server."),
+            certificateAuthority=string("Its certificate authority, as PEM text."),
+            acceptsTokens=boolean("Whether it authenticates the tokens of this server, as forwardToken says."),
+        ),
     ),
 }
 

@@ -20,6 +20,7 @@ from fairlead.core.json import parse_jsonc
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.domain.parameters import definition_problems
 from fairlead.domain.template_versions import newest_version, parse_version
+from fairlead.domain.typed_objects import VirtualClusterInstance
 from fairlead.kinds.fields import (
     CATEGORY,
     CHART,
@@ -133,16 +134,19 @@ VIRTUAL_CLUSTER_TEMPLATE_SPEC = obj(
         ),
         values=string("Values for the chart, as YAML text.", max_length=limits.DOCUMENT),
     ),
-    accessPoint=without_effect(
-        obj(
-            "External access to the virtual cluster.",
-            ingress=obj("Access through an ingress.", enabled=boolean("Create an ingress for it. Defaults to false.")),
+    accessPoint=obj(
+        "External access to the virtual cluster.",
+        ingress=obj(
+            "Access through an ingress, without this server in between.",
+            enabled=boolean(
+                "Create an ingress for it. The cluster needs the annotation `service.sh/ingress-suffix`. Defaults to "
+                "false."
+            ),
         ),
-        "has no effect; virtual clusters are reached through the gateway",
     ),
-    forwardToken=without_effect(
-        boolean("Forward the requester's token to the virtual cluster. Defaults to false."),
-        "has no effect; the gateway impersonates the requester, and sends no token of theirs",
+    forwardToken=boolean(
+        "Send the requester's own token to the virtual cluster, which authenticates it, instead of impersonating the "
+        "requester. Only for templates of administrators. Defaults to false."
     ),
     spaceTemplate=obj(
         "The space that the virtual cluster runs in.",
@@ -359,6 +363,14 @@ TRUST_LEVELS = (TRUSTED, CONFINED, UNMARKED)
 
 DEFINITION_FIELDS = ("template", "parameters", "versions")
 """The fields of a template's spec that determine what is created in a cluster."""
+
+
+def forwards_token(instance: VirtualClusterInstance) -> bool:
+    """Whether requests to the virtual cluster have the token of their user. Only if an administrator wrote its
+    template, and this server has deployed it with that: the server of anybody else could keep the tokens."""
+    if not instance.rendered.get("forwardToken") or instance.is_deployed_elsewhere or instance.was_confined:
+        return False
+    return (instance.template_trust, instance.applied_trust) == (TRUSTED, TRUSTED)
 
 
 def trust_level(instance: Object, template: Object | None) -> str:

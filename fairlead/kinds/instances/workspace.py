@@ -113,9 +113,10 @@ TASKS = _response_kind(
 CANCEL = _request_kind("Cancel", "Cancels a task of a workspace.", {"taskId": _TASK_ID})
 LOG = _response_kind(
     "LogOptions",
-    "Options of the log of a task, as query parameters.",
+    "Options of the log of a task or a service, as query parameters.",
     {
         "taskID": _TASK_ID,
+        "service": string("Service of the Compose files, for the last that it has printed instead."),
         "follow": boolean("Whether to wait for more until the task ends."),
         "offset": string("Bytes of the log to skip."),
     },

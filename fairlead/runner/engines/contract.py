@@ -17,7 +17,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from fairlead.core.findings import Finding
+from fairlead.core.machine.findings import Finding
 
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -489,6 +489,15 @@ class SocketEngine(Protocol):
 def find_sockets(engine: object) -> SocketEngine | None:
     """The engine, if it is one with sockets."""
     return engine if isinstance(engine, SocketEngine) else None
+
+
+@runtime_checkable
+class ServiceEngine(Protocol):
+    """An engine whose workspaces may be several services."""
+
+    async def read_service_log(self, uid: str, service: str) -> bytes:
+        """The last that a service has printed."""
+        ...
 
 
 @runtime_checkable

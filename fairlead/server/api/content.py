@@ -15,7 +15,7 @@ from fairlead.core.body_errors import Malformed
 from fairlead.core.call import Call
 from fairlead.core.concurrency import LARGE_JSON_BYTES, LARGE_YAML_BYTES, compute
 from fairlead.core.errors import BadRequest, NotAcceptable, TooLarge, UnsupportedMediaType
-from fairlead.core.json_slices import decode_stored
+from fairlead.core.json.slices import decode_stored
 from fairlead.server.api import protobuf
 
 MAX_ACCEPT_ENTRIES = 100
@@ -139,7 +139,12 @@ def wants_pretty(call: Call) -> bool:
     """Whether to indent: by the parameter `pretty`, or by default for curl, wget and browsers."""
     if call.query and "pretty" in call.query:
         return call.parameter("pretty").lower() not in ("0", "false")
-    return call.headers.get("user-agent", "").startswith(_PRETTY_AGENTS)
+    return is_pretty_agent(call.headers.get("user-agent", ""))
+
+
+def is_pretty_agent(user_agent: str) -> bool:
+    """Whether a client gets indented JSON if it does not say otherwise."""
+    return user_agent.startswith(_PRETTY_AGENTS)
 
 
 def render(body: bytes, media_type: str, pretty: bool) -> bytes:

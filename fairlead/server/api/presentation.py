@@ -13,7 +13,7 @@ import orjson
 
 from fairlead.core import json, yaml
 from fairlead.core.concurrency import LARGE_JSON_BYTES, LARGE_YAML_BYTES
-from fairlead.core.json_slices import decode_stored
+from fairlead.core.json.slices import decode_stored
 from fairlead.core.objects import Object
 from fairlead.registry.kind import Kind
 from fairlead.registry.table import (

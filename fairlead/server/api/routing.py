@@ -199,9 +199,8 @@ def _check_segment(segment: str) -> None:
         raise BadRequest("Name parameter invalid: it contains a NUL byte")
 
 
-def routing_stage(config: RouteConfig) -> Callable[[Call], None]:
+def routing_stage(router: Router) -> Callable[[Call], None]:
     """The stage that sets the target of a call. Errors are deferred, so that flow control covers such requests, too."""
-    router = Router(config)
 
     def route_call(call: Call) -> None:
         try:

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from fairlead.core.call import Authorize, Call, Decision, Reply, RequestInfo, RequestShape
+from fairlead.core.call import MANAGEMENT, Authorize, Call, Decision, Reply, RequestInfo, RequestShape
 from fairlead.core.concurrency import compute
 from fairlead.core.errors import BadRequest, Details, MethodNotAllowed, NotAcceptable, NotFound, Unauthorized
 from fairlead.core.objects import Object, metadata
@@ -112,6 +112,16 @@ class Verbs:
         if call.headers.get("accept") not in PLAIN_JSON:
             _check_representation(call, resource.kind)
         return verb(call, resource, target.namespace if resource.kind.namespaced else "")
+
+    def read_stored(self, target: RequestInfo) -> bytes | None:
+        """The stored object that answers a plain GET of an object. None if that is not known to be all, for example
+        because the view is not current. Raises NotFound."""
+        route = self._routes.get(target.cached_shape or target.compute_shape())
+        if route is None or route[0] is not self._verbs["get"] or target.subresource or target.root != MANAGEMENT:
+            return None
+        resource = route[1]
+        entry = resource.get_if_current(target.namespace if resource.kind.namespaced else "", target.name)
+        return None if entry is None else entry.body
 
     def _resolve_route(self, call: Call, shape: RequestShape) -> Awaitable[Reply]:
         target = call.target

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import structlog
 
+from fairlead.core.concurrency import SWITCH_INTERVAL
 from fairlead.core.errors import Details, Unavailable
 from fairlead.core.thread_activity import track_thread
 
@@ -179,7 +180,8 @@ class AuditLogWriter:
             self._wake.wait()
             self._wake.clear()
             self._stopping.wait(BATCH_DELAY_SECONDS)
-            is_running = self._write_pending()
+            with SWITCH_INTERVAL:
+                is_running = self._write_pending()
         if is_running:
             self._write_pending()
         self._sink.close()

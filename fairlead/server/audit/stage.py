@@ -133,7 +133,7 @@ class Recorder:
         writer.add_lazy(MetadataEvent(request, stage, code, kinds, self._clock.now(), seconds))
 
     def _build_event(self, request: AuditedRequest, stage: str) -> Object:
-        seconds = request.call.step_timer.elapsed_seconds()
+        seconds = request.call.seconds or request.call.step_timer.elapsed_seconds()
         return build_event(request, stage, self._selector_kinds(request.call), self._clock.now(), seconds)
 
     def _selector_kinds(self, call: Call) -> tuple[Kind, ...]:
@@ -198,6 +198,12 @@ class AuditStage:
     def suppressed_counts(self) -> Mapping[str, int]:
         """Requests over a quota by category: counted in a summary instead of recorded one by one."""
         return self._recorder.log_router.suppressed_counts
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `begin` does not wait, and `require_auditable` neither rejects a request nor records it."""
+        log = self._authenticated_log
+        return not log.is_full and not log.failure and not self._policy.records_received
 
     def begin(self, call: Call) -> Awaitable[None] | None:
         if self._authenticated_log.is_full:

@@ -7,7 +7,7 @@ and it buffers streams in memory without back pressure. With ASGI, `send` waits 
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs
@@ -48,6 +48,10 @@ AsgiScope = dict[str, Any]
 """The connection scope of ASGI."""
 
 
+FastAnswer = Callable[[AsgiScope], tuple[Call, Reply] | None]
+"""Answers a GET without a query at once, or leaves it to the pipeline. Implemented in `server/fast_reads.py`."""
+
+
 class AsgiApp:
     """The ASGI application. `limiter` bounds the memory of responses that clients have not read. `origins` knows where
     requests come from."""
@@ -58,8 +62,10 @@ class AsgiApp:
         body_limit: int,
         limiter: ClientMemoryLimiter | None = None,
         origins: Origins | None = None,
+        answer_fast: FastAnswer | None = None,
     ) -> None:
         self._handle = handle
+        self._answer_fast = answer_fast
         self._origins = origins or Origins()
         self._limiter = limiter or ClientMemoryLimiter()
         self._whole_responses = self._limiter.whole_responses
@@ -71,6 +77,17 @@ class AsgiApp:
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await self._serve_websocket(scope, receive, send)
+            return
+        if (
+            self._answer_fast is not None
+            and scope["method"] == "GET"
+            and not scope["query_string"]
+            and not self._whole_responses.unread_since
+            and (answer := self._answer_fast(scope)) is not None
+        ):
+            call, reply = answer
+            await send({"type": "http.response.start", "status": reply.status, "headers": build_headers(call, reply)})
+            await send({"type": "http.response.body", "body": reply.body, "more_body": False})
             return
         call, headers = self._read_request(scope, scope["method"])
         version = scope["http_version"]
@@ -112,9 +129,9 @@ class AsgiApp:
             scope["path"],
             parse_qs(query, keep_blank_values=True) if query else {},
             headers,
-            _read_no_body,
+            read_no_body,
             format_address(host, port) if connection is None else format_address(connection.host, connection.port),
-            _next_audit_id(),
+            next_audit_id(),
             target,
         )
         origins.describe(call, headers, host, connection)
@@ -182,7 +199,7 @@ class AsgiApp:
         await send({"type": f"{message}.body", "body": reply.body, "more_body": False})
 
 
-async def _read_no_body() -> bytes:
+async def read_no_body() -> bytes:
     return b""
 
 
@@ -294,4 +311,4 @@ def _generate_audit_ids() -> Iterator[str]:
         ]
 
 
-_next_audit_id = _generate_audit_ids().__next__
+next_audit_id = _generate_audit_ids().__next__

@@ -69,8 +69,12 @@ def find_ambiguity(
 
 
 def are_headers_too_large(target: str, pairs: HeaderPairs) -> bool:
-    separators = 4 * len(pairs)
-    return len(target) + separators + sum(map(len, chain.from_iterable(pairs))) > MAX_HEADER_BYTES
+    return len(target) + count_header_bytes(pairs) > MAX_HEADER_BYTES
+
+
+def count_header_bytes(pairs: HeaderPairs) -> int:
+    """The size of all headers with their separators, as `MAX_HEADER_BYTES` counts them."""
+    return 4 * len(pairs) + sum(map(len, chain.from_iterable(pairs)))
 
 
 def _check_host(host: bytes, version: str) -> str:

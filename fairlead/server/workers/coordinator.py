@@ -17,6 +17,7 @@ from pathlib import Path
 import orjson
 
 from fairlead.core.clock import Clock
+from fairlead.core.concurrency import COMPUTE_POOL
 from fairlead.core.errors import ApiError
 from fairlead.core.framed_socket import FramedConnection, serve_framed
 from fairlead.server.audit.agent_reports import ReportCounts
@@ -82,7 +83,7 @@ class Coordinator:
         await self._merge_ended_pages()
         sessions = list(self._sessions)
         await asyncio.gather(*(session.refresh_page() for session in sessions))
-        own = await asyncio.to_thread(_encode_own_page)
+        own = await COMPUTE_POOL.run(0, _encode_own_page)
         # A worker that has ended since then is in the other list.
         running = [own, *(session.last_page for session in sessions if session in self._sessions and session.last_page)]
         return encode_pages(running, self._ended_pages)
@@ -90,7 +91,7 @@ class Coordinator:
     async def _merge_ended_pages(self) -> None:
         pages = self._ended_pages[:]
         if len(pages) > MAX_ENDED_PAGES:
-            merged = await asyncio.to_thread(merge_ended, pages)
+            merged = await COMPUTE_POOL.run(sum(map(len, pages)), merge_ended, pages)
             self._ended_pages[: len(pages)] = [merged]
 
 

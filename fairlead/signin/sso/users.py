@@ -27,9 +27,7 @@ from fairlead.authn.sign_on_settings import Connector, SignOnConfig
 from fairlead.core.errors import AlreadyExists, ApiError, Invalid
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
 from fairlead.core.user import USER_GROUP_PREFIX
-from fairlead.domain.port_shares import SHARES_ANNOTATION, find_shares
 from fairlead.kinds.access.users import USER
-from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import record_event
 from fairlead.registry.informer import Derived, Informer
@@ -38,7 +36,6 @@ from fairlead.registry.storage_errors import translate_storage_errors
 from fairlead.registry.write_options import server_write_options
 from fairlead.signin.sso.identity import Identity
 from fairlead.signin.sso.reasons import SignOnRefused
-from fairlead.storage.view.view import Entry
 
 MAX_BASE_LENGTH = 40
 HASH_LENGTHS = (8, 16, 40)
@@ -88,9 +85,8 @@ STEP = 2_000
 
 
 async def is_reserved(registry: Registry, api_group: str, name: str) -> bool:
-    """Whether a binding, a team, a project or another object refers to a user of this name, or a port of a workspace is
-    shared with one."""
-    now = registry.clock.now().timestamp()
+    """Whether a binding, a team, a project or another object refers to a user of this name. Shares of ports do not
+    count: they are with one user, and not with a later one of the same name."""
     texts = {name, f"{USER_GROUP_PREFIX}{name}"}
     encoded = [orjson.dumps(text) for text in texts]
     for kind in registry.catalog.kinds:
@@ -101,18 +97,9 @@ async def is_reserved(registry: Registry, api_group: str, name: str) -> bool:
                 content = {field: value for field, value in decode(entry).items() if field != "metadata"}
                 if not texts.isdisjoint(_strings(content)):
                     return True
-            if kind.plural == WORKSPACE.plural and _is_shared_with(entry, name, now):
-                return True
             if position % STEP == 0:
                 await asyncio.sleep(0)
     return False
-
-
-def _is_shared_with(entry: Entry, name: str, now: float) -> bool:
-    """Whether a port of this workspace is shared with a user of this name. Shares are a text in an annotation."""
-    if SHARES_ANNOTATION.encode() not in entry.body or name.encode() not in entry.body:
-        return False
-    return any(each.user == name and each.is_current(now) for each in find_shares(decode(entry)))
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, closing
 from typing import TypeVar
 from urllib.parse import quote
 
+from fairlead.core.concurrency import SWITCH_INTERVAL
 from fairlead.storage.commit import pack_key, prefix_range, unpack_key
 from fairlead.storage.contract import Event, Key, Record, StoreUnavailable
 from fairlead.storage.copy import Snapshot
@@ -60,7 +61,8 @@ class SqliteReaderPool:
 
     def _run(self, query: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            return query(self._connection())
+            with SWITCH_INTERVAL:
+                return query(self._connection())
         except sqlite3.Error as error:
             raise StoreUnavailable(explain_error(self._path, error)) from error
 

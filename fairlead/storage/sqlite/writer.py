@@ -17,7 +17,6 @@ Compaction runs in small steps between the groups, so that a commit waits for at
 
 import asyncio
 import sqlite3
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -56,8 +55,6 @@ SWEEP_DELETIONS = "DELETE FROM log WHERE id > ? AND id <= ? AND value IS NULL"
 
 SET_SWEPT = "UPDATE meta SET value = ? WHERE name = 'swept'"
 PROBE = "INSERT INTO meta VALUES ('probe', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1"
-
-SWITCH_INTERVAL_SECONDS = 0.0001
 
 VACUUM_PAGES = 256
 MIN_FREE_PAGES = 1024
@@ -127,7 +124,6 @@ class SqliteWriter:
         self._running = True
         self.failure: str | None = None
         """Why the last write failed; None if it succeeded. Set by the thread, read by the loop."""
-        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_SECONDS))
         self._thread = threading.Thread(target=self._run, name="fairlead-write", daemon=True)
         self._thread.start()
 

@@ -14,6 +14,7 @@ waking.py         wakes a workspace up for an `up` or a session
 downloads.py      responses that are streamed: log and download
 credentials.py    the secrets that the runner of a workspace needs, which the server resolves
 git_secrets.py    the project secrets with credentials for Git, and for which repositories each of them is
+project_secrets.py   what both of these need to know of a project secret, read once
 registry_secrets.py  the project secrets with credentials for registries of images
 handlers.py       all handlers, and `runners/<name>/link`, which accepts the connection of a runner
 

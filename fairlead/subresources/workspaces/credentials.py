@@ -43,6 +43,7 @@ from fairlead.subresources.workspaces.git_secrets import (
     find_owner,
     parse_repository,
 )
+from fairlead.subresources.workspaces.project_secrets import ProjectSecrets
 from fairlead.subresources.workspaces.registry_secrets import (
     MAX_REGISTRIES,
     PASSWORD_KEY,
@@ -56,6 +57,8 @@ SECRETS_ANNOTATION = "service.sh/secrets"
 """In the audit log: the secrets whose values were returned."""
 GIT_USE_ANNOTATION = "service.sh/git-use"
 """In the audit log: the repository for which a `git` in the workspace asked for credentials."""
+MAX_TRIED = 4
+"""Secrets for a repository that the owner may use, but whose values are no text: each is parsed, and may be large."""
 SESSION = "session"
 """The value of the parameter `gitUse` for requests of sessions."""
 
@@ -79,6 +82,7 @@ class CredentialsHandler:
         self._runners = runners
         self._access = access
         self._prefix = prefix
+        self._secrets = ProjectSecrets(registry.view, api_group)
 
     async def __call__(self, request: ActionRequest) -> Object:
         entry = await self._registry.resource(self._group, WORKSPACE.plural).get(request.namespace, request.name)
@@ -92,7 +96,7 @@ class CredentialsHandler:
             self._note(request, GIT_USE_ANNOTATION, str(repository) if repository is not None else "")
         else:
             self._resolve_values(workspace, owner, found)
-        secrets = GitSecrets.collect(self._registry.view, self._group, workspace, is_session=is_session)
+        secrets = GitSecrets.collect(self._secrets, workspace, is_session=is_session)
         git = self._read_git_credentials(secrets, repository, owner, found)
         registries = {} if is_session else self._read_registries(workspace, owner, found)
         if used := sorted(name for name, data in found.secrets.items() if data is not None):
@@ -227,7 +231,12 @@ class CredentialsHandler:
         if repository is None:
             return {}
         keys = GIT_KEYS[repository.protocol]
+        readable = 0
         for name in secrets.find(repository):
+            if self._read_secret(PROJECT_SECRETS, secrets.namespace, name, owner, found) is None:
+                continue
+            if (readable := readable + 1) > MAX_TRIED:
+                break
             fields: dict[str, str] = {}
             for key, field_name in keys.items():
                 value = self._read_key(PROJECT_SECRETS, secrets.namespace, name, key, owner, found)
@@ -241,9 +250,7 @@ class CredentialsHandler:
         """User and password for each registry of which the owner of the workspace may use a secret."""
         namespace = str(metadata(workspace)["namespace"])
         read: dict[str, Object] = {}
-        for secret in list_registry_secrets(
-            self._registry.view, self._group, namespace, get_path(workspace, "spec.owner")
-        ):
+        for secret in list_registry_secrets(self._secrets.list(namespace), get_path(workspace, "spec.owner")):
             if secret.place in read or len(read) == MAX_REGISTRIES:
                 continue
             values = [

@@ -1,4 +1,4 @@
-"""Responses that are streamed from a runner over plain HTTP: the log of a task, and an archive of files.
+"""Responses that are streamed from a runner over plain HTTP: logs of tasks and services, and an archive of files.
 
 Access is checked every few seconds, as for sessions. A stream that fails after its start is aborted, so that no client
 takes a part for the whole.
@@ -25,6 +25,7 @@ from fairlead.subresources.workspaces.targets import RunnerRequests, parse_task_
 
 MAX_PATH_CHARS = 4096
 MAX_OFFSET = 2**53
+MAX_NAME = 253
 MAX_ERROR_BYTES = 4 * 1024
 NDJSON, TAR = "application/json", "application/x-tar"
 
@@ -35,15 +36,18 @@ class DownloadHandlers:
         self._streams = streams
 
     async def stream_log(self, request: ActionRequest) -> Reply:
-        """One JSON object per line. `offset` skips the bytes of the log that a client has already."""
+        """One JSON object per line. `offset` skips the bytes of the log of a task that a client has already."""
         call = request.call
         offset = _parse_offset(call.parameter("offset"))
         follow = parse_bool_param(call.parameter("follow"), present="follow" in call.query)
-        wanted = OpenRequest(
-            "log",
-            task_id=parse_task_id(call.parameter("taskID")),
-            options={"offset": offset, "follow": follow},
-        )
+        service = call.parameter("service")
+        if not service:
+            task_id = parse_task_id(call.parameter("taskID"))
+            wanted = OpenRequest("log", task_id=task_id, options={"offset": offset, "follow": follow})
+        elif offset or follow or len(service) > MAX_NAME:
+            raise BadRequest(f"service: a name of at most {MAX_NAME} characters, without offset and follow")
+        else:
+            wanted = OpenRequest("service-log", options={"service": service})
         await self._streams.require_room(request.user)
         stream = await self._requests.open(request, wanted)
         start = stream.details.get("offset")
@@ -153,6 +157,7 @@ async def _archive(first: bytes, messages: AsyncIterator[Message]) -> AsyncItera
 def _parse_offset(text: str) -> int:
     if not text:
         return 0
-    if not (text.isascii() and text.isdigit()) or int(text[:20]) > MAX_OFFSET:
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_OFFSET))
+    if not is_number or int(text) > MAX_OFFSET:
         raise BadRequest("offset: must be the number of bytes of the log to skip")
     return int(text)

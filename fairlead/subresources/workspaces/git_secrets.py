@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from fairlead.core.objects import Object, get_path, metadata
-from fairlead.domain.secret_references import PROJECT_SECRETS
 from fairlead.kinds.access.users import USER
 from fairlead.registry.codec import decode
 from fairlead.storage.view.view import View
+from fairlead.subresources.workspaces.project_secrets import ProjectSecret, ProjectSecrets
 
-GIT_HOST_ANNOTATION = "service.sh/git-host"
-"""On a ProjectSecret: it has credentials for repositories on this host, `host`, `host:port` or `host/path`."""
 GIT_KEYS = {
     "https": {"username": "username", "password": "password"},
     "ssh": {"ssh-privatekey": "sshPrivateKey", "known_hosts": "knownHosts"},
@@ -75,14 +73,12 @@ class GitSecret:
     keys: frozenset[str]
 
     @classmethod
-    def read(cls, secret: Object, owner: object) -> Self | None:
-        place = str((metadata(secret).get("annotations") or {}).get(GIT_HOST_ANNOTATION) or "")
-        host, _, folder = place.partition("/")
+    def read(cls, secret: ProjectSecret, owner: object) -> Self | None:
+        host, _, folder = secret.git_place.partition("/")
         if not host:
             return None
-        keys = frozenset(get_path(secret, "spec.data") or {})
-        is_own = bool(owner) and get_path(secret, "spec.owner") == owner
-        return cls(str(metadata(secret)["name"]), host.lower(), folder.strip("/"), is_own, keys)
+        is_own = bool(owner) and secret.owner == owner
+        return cls(secret.name, host.lower(), folder.strip("/"), is_own, secret.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +89,10 @@ class GitSecrets:
     secrets: tuple[GitSecret, ...]
 
     @classmethod
-    def collect(cls, view: View, group: str, workspace: Object, is_session: bool) -> Self:
+    def collect(cls, secrets: ProjectSecrets, workspace: Object, is_session: bool) -> Self:
         namespace = str(metadata(workspace)["namespace"])
         owner = get_path(workspace, "spec.owner")
-        entries = view.entries(group, PROJECT_SECRETS, namespace)
-        read = (GitSecret.read(decode(each), owner) for each in entries)
+        read = (GitSecret.read(each, owner) for each in secrets.list(namespace))
         template: Mapping[str, object] = get_path(workspace, "status.instance") or {}
         found = [each for each in read if each is not None and (not is_session or _is_offered(each, template))]
         found.sort(key=lambda each: (not each.is_own, -len(each.folder), each.name))

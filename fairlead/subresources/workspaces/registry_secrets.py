@@ -6,15 +6,11 @@ of the workspace with them: no program in a workspace gets them.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fairlead.core.objects import get_path, metadata
-from fairlead.domain.secret_references import PROJECT_SECRETS
-from fairlead.registry.codec import decode
-from fairlead.storage.view.view import View
+from fairlead.subresources.workspaces.project_secrets import ProjectSecret
 
-REGISTRY_ANNOTATION = "service.sh/image-registry"
 USER_KEY, PASSWORD_KEY = "username", "password"
 MAX_REGISTRIES = 32
 _PLACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,254}(:[0-9]{1,5})?(/[a-z0-9][a-z0-9._/-]{0,254})?")
@@ -28,13 +24,12 @@ class RegistrySecret:
     place: str
 
 
-def list_registry_secrets(view: View, group: str, namespace: str, owner: object) -> Iterator[RegistrySecret]:
+def list_registry_secrets(secrets: Iterable[ProjectSecret], owner: object) -> Iterator[RegistrySecret]:
     """Those of a project: the owner's own first, then by name."""
     found: list[tuple[bool, RegistrySecret]] = []
-    for entry in view.entries(group, PROJECT_SECRETS, namespace):
-        secret = decode(entry)
-        place = str((metadata(secret).get("annotations") or {}).get(REGISTRY_ANNOTATION) or "").rstrip("/")
-        if _PLACE.fullmatch(place) and PASSWORD_KEY in (get_path(secret, "spec.data") or {}):
-            is_own = bool(owner) and get_path(secret, "spec.owner") == owner
-            found.append((not is_own, RegistrySecret(str(metadata(secret)["name"]), place)))
+    for secret in secrets:
+        place = secret.registry_place.rstrip("/")
+        if _PLACE.fullmatch(place) and PASSWORD_KEY in secret.keys:
+            is_own = bool(owner) and secret.owner == owner
+            found.append((not is_own, RegistrySecret(secret.name, place)))
     yield from (each for _, each in sorted(found, key=lambda pair: (pair[0], pair[1].name)))

@@ -117,6 +117,7 @@ def test_show_explains_what_applies_without_a_setting(user: CliFixture) -> None:
         ("auth.pasword.disabled", "there is no setting 'auth.pasword.disabled'; did you mean auth.password.disabled?"),
         ("auth", "auth is a group of settings"),
         ("login_key_ttl", "login_key_ttl is a setting of the server's start; set --login-key-ttl"),
+        ("nonsense", "there is no setting 'nonsense'; there are auth.accessKeyMaxTTLSeconds, auth."),
         ("", "there is no setting ''"),
     ],
 )

@@ -52,7 +52,8 @@ def ada(user: CliFixture) -> CliFixture:
     ],
 )
 def test_install_sends_the_target(ada: CliFixture, flags: tuple[str, ...], target: dict[str, Any]) -> None:
-    assert ada.run(*INSTALL, *flags).code == 0
+    result = ada.run(*INSTALL, *flags)
+    assert (result.code, "`fairlead app status shop --project demo` shows how" in result.err) == (0, True)
     (sent,) = ada.fake.requests_to("POST", APPS)
     assert sent.body["spec"] == {"appRef": {"name": "web"}, "target": target}
     assert sent.body["metadata"]["name"] == "shop"

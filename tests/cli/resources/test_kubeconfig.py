@@ -1,6 +1,7 @@
 """fairlead.cli.resources.kubeconfig: `fairlead kubeconfig` and `fairlead token`, with the key or an exec plugin."""
 
 import json
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
@@ -225,3 +226,42 @@ def test_token_without_a_login_is_an_error(cli: CliFixture) -> None:
     result = cli.run("token", "--context", "gone")
     assert (result.code, result.out) == (1, "")
     assert "no login named 'gone'" in result.err
+
+
+def access_point(user: CliFixture, **changes: object) -> dict[str, object]:
+    """That of a virtual cluster which the fake server stands in for, too."""
+    authority = Path(user.fake.ca_file).read_text()
+    found = {"url": user.fake.url, "certificateAuthority": authority, "acceptsTokens": True, **changes}
+    return build_object("vc", status={"phase": "Ready", "accessPoint": found})
+
+
+def test_the_context_leads_to_an_access_point_that_accepts_the_key(user: CliFixture) -> None:
+    user.fake.on("GET", VIRTUAL_CLUSTER, (200, access_point(user)))
+    user.fake.on("GET", "/api", (200, {"kind": "APIVersions"}))
+    result = user.run("kubeconfig", "--virtual-cluster", "demo/vc", "-o", "-")
+    (cluster,) = yaml.safe_load(result.out)["clusters"]
+    assert cluster["cluster"]["server"] == user.fake.url
+    authority = b64decode(cluster["cluster"]["certificate-authority-data"]).decode()
+    assert authority == Path(user.fake.ca_file).read_text()
+    assert f"the context leads to the virtual cluster itself, at {user.fake.url}" in result.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer", "note"),
+    [
+        ({}, (401, failure_status(401, "Unauthorized", "Unauthorized")), "is not reached at"),
+        ({"url": "https://127.0.0.1:1"}, (200, {}), "is not reached at https://127.0.0.1:1"),
+        ({"acceptsTokens": False}, (200, {}), ""),
+        ({"certificateAuthority": ""}, (200, {}), ""),
+    ],
+)
+def test_otherwise_the_context_leads_to_the_gateway(
+    user: CliFixture, changes: dict[str, object], answer: tuple[int, object], note: str
+) -> None:
+    user.fake.on("GET", VIRTUAL_CLUSTER, (200, access_point(user, **changes)))
+    user.fake.on("GET", "/api", answer)
+    result = user.run("kubeconfig", "--virtual-cluster", "demo/vc", "-o", "-")
+    (cluster,) = yaml.safe_load(result.out)["clusters"]
+    assert cluster["cluster"]["server"].endswith("/kubernetes/project/demo/virtualcluster/vc")
+    assert note in result.err
+    assert bool(user.fake.requests_to("GET", "/api")) is (changes == {})

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.cli.resources import runner_process
 from fairlead.client.contexts import Login, save_contexts
-from fairlead.core.findings import Finding
+from fairlead.core.machine.findings import Finding
 from fairlead.runner import process
 from fairlead.runner.settings import ClusterAccess, DiskSettings, RunnerSettings
 from tests.harness.cli import CliFixture

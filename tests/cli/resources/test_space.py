@@ -230,6 +230,24 @@ def test_delete_says_what_was_left_behind(ada: CliFixture) -> None:
     assert ada.run("space", "delete", "dev", "--project", "demo", "--yes", "--abandon").code == 0
 
 
+@pytest.mark.parametrize("is_expired", [False, True])
+def test_delete_sees_what_happened_before_it_began_to_watch(ada: CliFixture, is_expired: bool) -> None:
+    """The space may be gone before the watch begins, and with it what its last state says."""
+    before = build_space("demo-dev")
+    before["metadata"]["resourceVersion"] = "41"
+    ada.fake.on("GET", f"{SPACES}/dev", (200, before))
+    left = 'namespace "demo-dev" in cluster "berlin" was not deleted'
+    conditions = [{"type": "SpaceReady", "status": "False", "reason": "Abandoned", "message": left}]
+    deleted = {"type": "DELETED", "object": {**before, "status": {"conditions": conditions}}}
+    expired = (410, failure_status(410, "Expired", "too old resource version"))
+    responses = (expired, build_watch_response(END)) if is_expired else (build_watch_response(deleted),)
+    ada.fake.on("GET", SPACES, *responses)
+    result = ada.run("space", "delete", "dev", "--project", "demo", "--yes")
+    assert (result.code, left in result.err) == ((0, False) if is_expired else (1, True))
+    first = ada.fake.requests_to("GET", SPACES)[0].query
+    assert (first.get("resourceVersion"), "sendInitialEvents" in first) == ("41", False)
+
+
 def test_a_deletion_that_waits_too_long_names_abandon(ada: CliFixture) -> None:
     conditions = [{"type": "Ready", "status": "False", "reason": "Deleting", "message": "pods remain"}]
     status = {"reason": "Deleting", "message": "pods remain", "conditions": conditions}

@@ -39,11 +39,26 @@ def test_create_sends_template_version_and_parameters(ada: CliFixture) -> None:
     first, second = (each.body["spec"] for each in ada.fake.requests_to("POST", WORKSPACES))
     assert parse_yaml(first.pop("parameters")) == {"size": "3", "url": "a=b"}
     assert first == {
+        "owner": {"user": "alice"},
         "displayName": "CliFixture",
         "templateRef": {"name": "python", "version": "1.2.x"},
         "runnerRef": {"runner": "dock"},
     }
-    assert second == {"templateRef": {"name": "python"}}
+    assert second == {"owner": {"user": "alice"}, "templateRef": {"name": "python"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "owner"),
+    [({"team": {"name": "ops"}}, {"team": "ops"}), ({"subject": "system:serviceaccount:p:ci"}, None)],
+)
+def test_the_creator_owns_a_workspace_unless_it_is_neither_user_nor_team(
+    ada: CliFixture, status: dict[str, Any], owner: dict[str, str] | None
+) -> None:
+    response = {"status": {"projectNamespacePrefix": "service-p-", **status}}
+    ada.fake.on("POST", f"{M}/selves", (201, response))
+    assert ada.run(*CREATE, "python").code == 0
+    (sent,) = ada.fake.requests_to("POST", WORKSPACES)
+    assert sent.body["spec"].get("owner") == owner
 
 
 def test_create_sends_the_environment_and_show_prints_it(ada: CliFixture) -> None:
@@ -66,9 +81,10 @@ def test_create_from_a_preset_sends_what_flags_say_and_brings_it_up(ada: CliFixt
     flags = ("--template", "python", "--environment", "tools", "--parameter", "size=3")
     assert ada.run("workspace", "create", "desk", "https://example.com/a.git", *PRESET[3:], *flags, "--no-up").code == 0
     first, second = (each.body for each in ada.fake.requests_to("POST", WORKSPACES))
-    assert first["spec"] == {"presetRef": {"name": "shop", "version": "1.x.x"}}
+    owner = {"owner": {"user": "alice"}}
+    assert first["spec"] == owner | {"presetRef": {"name": "shop", "version": "1.x.x"}}
     assert list(first["metadata"]["annotations"]) == ["service.sh/workspace-up"]
-    assert second["spec"] == {
+    assert second["spec"] == owner | {
         "presetRef": {"name": "shop", "version": "1.x.x"},
         "templateRef": {"name": "python"},
         "environmentRef": {"name": "tools"},

@@ -14,7 +14,7 @@ ALL = {"port": 8080, "project": True}
 def test_a_new_share_takes_the_place_of_the_same_one_and_of_those_that_are_over() -> None:
     over = {"port": 1, "user": "ada", "until": 50}
     other = {**ALL, "until": 200}
-    text = json.dumps([over, {**ADA, "until": 200}, other])
+    text = json.dumps([over, {**ADA, "uid": "of-ada", "by": "bob", "byUID": "of-bob", "until": 200}, other])
     assert remaining_shares(text, ADA, 100) == [other]
 
 

@@ -118,6 +118,14 @@ def test_a_failed_backup_keeps_the_old_file_and_leaves_no_temporary_file(data: P
     assert sorted(each.name for each in data.parent.iterdir()) == ["data", "it.backup"]
 
 
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    write_record(tmp_path / "data")
+    code, output = run_fairlead("backup", str(tmp_path / "none" / "file"), "--data", str(tmp_path / "data"))
+    assert (code, f"{tmp_path}/none: no such folder; check the path" in output) == (2, True), output
+    code, output = run_fairlead("backup", "verify", str(tmp_path / "none"))
+    assert (code, f"{tmp_path}/none: no such file; check the path" in output) == (2, True), output
+
+
 def test_verify_accepts_a_valid_backup_and_rejects_a_truncated_one(backup: Path) -> None:
     code, output = run_fairlead("backup", "verify", str(backup))
     assert (code, output.startswith(f"{backup}: valid; 1 record of a sqlite store at revision 1001, created 20")) == (

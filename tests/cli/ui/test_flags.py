@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import Annotated
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
 from fairlead.cli.ui.flags import options_from
+from tests.harness.cli import CliFixture
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +52,31 @@ def test_the_help_is_the_docstring_of_the_function() -> None:
         """Print a greeting."""
 
     assert command.__doc__ == "Print a greeting."
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "get spaceinstances --project",
+        "get spaceinstances --namespace",
+        "delete spaceinstances --selector app=web --yes --project",
+        "delete spaceinstances --selector app=web --yes --namespace",
+        "workspace list --project",
+        "space create dev --project",
+        "space create dev --project demo --cluster",
+        "vcluster migrate old --to other --from",
+        "kubeconfig --project",
+        "key create --user",
+        "key create --project demo --project",
+        "key list --team",
+        "audit --user",
+        "audit --project",
+        "audit --name",
+        "audit --resource",
+        "whoami --context",
+    ],
+)
+def test_an_empty_name_is_not_taken_for_none(user: CliFixture, words: str) -> None:
+    result = user.run(*words.split(), "")
+    assert (result.code, "the name is empty; leave the flag out" in result.err) == (2, True), result.err
+    assert user.fake.requests == []

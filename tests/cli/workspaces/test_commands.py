@@ -1,6 +1,7 @@
 """fairlead.cli.workspaces: logs, show and open."""
 
 import json
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -26,6 +27,17 @@ def test_logs_print_messages_on_stdout(ada: CliFixture) -> None:
     assert ada.run(*LOGS, "--task", "other").code == 0
     assert [each.query["taskID"] for each in ada.fake.requests_to("GET", f"{DEV}/log")] == ["task-1"] * 3 + ["other"]
     assert {each.query.get("follow") for each in ada.fake.requests_to("GET", f"{DEV}/log")} == {None}
+
+
+def test_the_log_of_a_service_is_printed_as_it_is(ada: CliFixture) -> None:
+    lines = b'{"message":"one"}\ntwo\x1b]0;title\x07\n'
+    entries = ({"type": 0, "bytes": b64encode(lines).decode(), "offset": 9}, {"type": 6, "exitCode": 0})
+    ada.fake.on("GET", f"{DEV}/log", (200, b"".join(json.dumps(each).encode() + b"\n" for each in entries)))
+    assert ada.run(*LOGS, "--service", "db").out == '{"message":"one"}\ntwo\\x1b]0;title\\x07\n'
+    assert ada.run(*LOGS, "--service", "db", "--tail", "1").out == "two\\x1b]0;title\\x07\n"
+    assert [each.query for each in ada.fake.requests_to("GET", f"{DEV}/log")] == [{"service": "db"}] * 2
+    result = ada.run(*LOGS, "--service", "db", "-f")
+    assert result.code == 2 and "--service: cannot be used together with --task or --follow" in result.err
 
 
 def test_logs_follow_the_task_and_continue_after_a_lost_connection(ada: CliFixture) -> None:

@@ -42,7 +42,7 @@ def test_create_writes_source_and_request_and_shows_the_steps(creator: CliFixtur
     annotations = body["metadata"]["annotations"]
     assert annotations.pop("service.sh/workspace-up")
     assert annotations == {"service.sh/workspace-source": "git:https://example.com/shop.git@main"}
-    assert body["spec"] == {"templateRef": {"name": "default"}}
+    assert body["spec"] == {"owner": {"user": "alice"}, "templateRef": {"name": "default"}}
 
 
 def test_the_default_template_of_the_project_comes_first(creator: CliFixture) -> None:

@@ -97,7 +97,7 @@ async def test_a_cluster_with_an_agent_is_never_dialled_for_other_programs(api: 
     with pytest.raises(NotConnected) as caught:
         async with build_access(api, "127.0.0.0/8").open_cluster_endpoint("c"):
             pass
-    assert caught.value.reason == "ReachedThroughAgent"
+    assert caught.value.reason == "AgentNotJoined"
 
 
 @pytest.mark.parametrize(("path", "error_type"), [("/fake/never", TimedOut), ("/big", ProtocolError)])

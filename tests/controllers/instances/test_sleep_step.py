@@ -459,6 +459,45 @@ async def test_a_virtual_cluster_sleeps_and_is_awake_when_it_answers(
     assert len(helm.installed) == deployed
 
 
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+
+
+def add_lease(access: FakeAccess, name: str, renewed: str) -> None:
+    spec = {"holderIdentity": "one-0_x", "leaseDurationSeconds": 15, "renewTime": renewed}
+    access.virtual.add_object(f"{LEASES}/{name}", spec=spec)
+
+
+def lease_holder(access: FakeAccess, name: str) -> str:
+    holder: str = access.virtual.objects[f"{LEASES}/{name}"]["spec"]["holderIdentity"]
+    return holder
+
+
+async def test_controllers_in_a_woken_virtual_cluster_need_not_wait_for_leases_of_those_that_were_stopped(
+    server: RegistryFixture, access: FakeAccess
+) -> None:
+    await create_virtual_cluster(server, access)
+    add_control_plane(access.kube)
+    add_lease(access, "kube-controller-manager", "2000-01-01T00:00:00.000000Z")
+    add_lease(access, "new-holder", "2999-01-01T00:00:00.000000Z")
+    await annotate(server, VC, force="true")
+    await eventually(lambda: phase_of(server, VC) == "Sleeping")
+    await request_wake(server, VC)
+    await eventually(lambda: phase_of(server, VC) == "Ready")
+    assert (lease_holder(access, "kube-controller-manager"), lease_holder(access, "new-holder")) == ("", "one-0_x")
+
+
+async def test_a_virtual_cluster_that_does_not_let_its_leases_be_read_wakes_up(
+    server: RegistryFixture, access: FakeAccess
+) -> None:
+    await create_virtual_cluster(server, access)
+    add_control_plane(access.kube)
+    access.virtual.failing_paths["/leases"] = 403
+    await annotate(server, VC, force="true")
+    await eventually(lambda: phase_of(server, VC) == "Sleeping")
+    await request_wake(server, VC)
+    await eventually(lambda: phase_of(server, VC) == "Ready")
+
+
 async def test_a_virtual_cluster_with_its_data_on_emptydir_is_not_put_to_sleep(
     server: RegistryFixture, access: FakeAccess
 ) -> None:

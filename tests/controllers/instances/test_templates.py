@@ -282,7 +282,7 @@ async def test_an_instance_is_pending_until_its_cluster_is_set_and_exists(server
     await eventually(lambda: get_condition(server, "Ready") == ("False", "ClusterNotConnected"))
     assert get_condition(server, "Scheduled") == ("True", "ClusterChosen")
     assert get_status(server)["phase"] == "Pending"
-    await server.patch("Cluster", "berlin", lambda obj: obj.update(spec={"networkPeer": True}))
+    await server.patch("Cluster", "berlin", lambda obj: obj.update(spec={"local": True}))
     await eventually(lambda: get_condition(server, "Ready") == ("Unknown", "Progressing"))
     await report_status(server, conditions=[*get_status(server)["conditions"], *agent_conditions(SPACE)])
     await eventually(lambda: get_status(server)["phase"] == "Ready")
@@ -298,7 +298,7 @@ def agent_conditions(kind: str) -> list[Object]:
 
 
 async def create_ready_instance(api: RegistryFixture, kind: str = SPACE) -> None:
-    await api.create("Cluster", "berlin", spec={"networkPeer": True})
+    await api.create("Cluster", "berlin", spec={"local": True})
     await create_template(api, kind, template=build_template("a"))
     await api.create(kind, "one", spec={"templateRef": {"name": "t"}, "clusterRef": {"cluster": "berlin"}})
     await eventually(lambda: get_condition(api, "TemplateResolved", kind) == ("True", "Resolved"))
@@ -345,7 +345,7 @@ async def test_an_external_virtual_cluster_is_ready_when_it_is_reported_to_be_on
 
 
 async def test_an_instance_outside_of_projects_fails(api: RegistryFixture) -> None:
-    await api.create("Cluster", "berlin", spec={"networkPeer": True})
+    await api.create("Cluster", "berlin", spec={"local": True})
     await api.create(SPACE, "one", spec={"clusterRef": {"cluster": "berlin"}})
     async with running_controllers(api, InstanceTemplateController(api.registry, INSTANCE_CONFIG)):
         await eventually(lambda: get_condition(api, "Ready") == ("False", "NoProject"))

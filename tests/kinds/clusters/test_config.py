@@ -95,7 +95,7 @@ def test_errors_refer_to_the_raw_text() -> None:
 
 def test_only_a_few_unknown_settings_get_a_suggestion() -> None:
     """Looking up a similar name takes milliseconds, on the event loop."""
-    _, problems = parse_settings("".join(f"k{number}: b\n" for number in range(200)))
+    _, problems = parse_settings("".join(f"audit{number}: b\n" for number in range(200)))
     assert sum("did you mean" in each.message for each in problems) == MAX_SUGGESTIONS
     _, (problem,) = parse_settings(f"{'k' * 1000}: b")
     assert problem.message.endswith("; remove it")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from fairlead.runner.engines.contract import EngineError, Reason
+from fairlead.runner.engines.devcontainer.compose import loading
 from fairlead.runner.engines.devcontainer.compose.interpolation import Variables, parse_variables
 from fairlead.runner.engines.devcontainer.compose.loading import MAX_FILES, Reader, load_compose
 from fairlead.runner.engines.devcontainer.compose.rendering import Composed, list_images, render_compose
@@ -288,6 +290,21 @@ def test_compose_files_that_make_no_workspace_are_refused_with_a_reason(tmp_path
     assert error.reason == Reason.CONFIGURATION_INVALID and says in error.message
 
 
+@pytest.mark.parametrize(
+    "image",
+    [
+        *("docker-archive:/workspaces/demo/x.tar", "oci-archive:x.tar", "oci:folder", "dir:/private", "DIR:x"),
+        *("containers-storage:x", "docker-daemon:x:1", "sif:x", "tarball:x.tar", "docker://debian", "x:y:z", "a b"),
+        *("/workspaces/demo/x.tar", "./x.tar", "ostree:x@y", "x" * 300),
+    ],
+)
+def test_the_image_of_a_service_is_a_name_and_no_archive(tmp_path: Path, image: str) -> None:
+    """An archive names its images itself, such as those that other workspaces share."""
+    for services in (f"app: {{image: '{image}'}}", f"app: {{image: x}}, other: {{image: '{image}'}}"):
+        error = refuse(tmp_path, f"services: {{{services}}}")
+        assert error.reason == Reason.POLICY_VIOLATION and "is no name of an image" in error.message
+
+
 @pytest.mark.parametrize("named", ["../../secret.env", "link.env", "/etc/passwd", "folder-link/passwd"])
 def test_files_outside_of_the_repository_are_not_read(tmp_path: Path, named: str) -> None:
     work = tmp_path / "work"
@@ -327,6 +344,87 @@ def test_files_that_explode_are_refused_before_they_do(tmp_path: Path) -> None:
         tmp_path, {**files, ".devcontainer/compose.yaml": f"services: {{app: {{image: x, env_file: [{many}]}}}}"}
     )
     assert f"more than {MAX_FILES} files" in error.message
+
+
+REPEATED: Mapping[str, tuple[str, dict[str, Any], str]] = {
+    "the same Compose file": (
+        "services: {app: {image: x}}",
+        {"dockerComposeFile": ["compose.yaml"] * (MAX_FILES + 1)},
+        f"from 1 to {MAX_FILES} files",
+    ),
+    "the same file of variables": (
+        f"services: {{app: {{image: x, env_file: [{', '.join(['.env'] * (MAX_FILES + 1))}]}}}}",
+        {},
+        f"more than {MAX_FILES} files in env_file",
+    ),
+    "variables of many services": (
+        "services: {app: {image: x}, " + ", ".join(f"s{n}: {{image: x, env_file: .env}}" for n in range(20)) + "}",
+        {},
+        "variables of all services have more than 1 MiB",
+    ),
+    "lists that are extended": (
+        f"services: {{app: {{extends: a}}, a: {{extends: b, tmpfs: [{', '.join(['/x'] * 600)}]}}, "
+        f"b: {{image: x, tmpfs: [{', '.join(['/x'] * 600)}]}}}}",
+        {},
+        "tmpfs of the Compose files has more than 1000 entries",
+    ),
+    "properties": (
+        f"services: {{app: {{image: x, {', '.join(f'x{n}: y' for n in range(200))}}}}}",
+        {},
+        "more than 100 properties",
+    ),
+    "words": (f"services: {{app: {{image: x, command: {'a' * 70_000}}}}}", {}, "more than 65536 characters"),
+}
+
+
+@pytest.mark.parametrize("case", REPEATED)
+def test_files_that_repeat_what_is_large_are_refused(tmp_path: Path, case: str) -> None:
+    text, configuration, says = REPEATED[case]
+    files = {".devcontainer/.env": f"A={'x' * 100_000}\n", ".devcontainer/compose.yaml": text}
+    assert says in refuse(tmp_path, files, configuration).message
+
+
+def test_files_are_parsed_and_merged_in_a_thread_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop is that of all workspaces of a runner."""
+    places: list[tuple[str, bool]] = []
+
+    def watch(name: str) -> None:
+        function = getattr(loading, name)
+
+        def record(*arguments: Any) -> Any:
+            places.append((name, threading.current_thread() is threading.main_thread()))
+            return function(*arguments)
+
+        monkeypatch.setattr(loading, name, record)
+
+    for name in ("decode", "parse_variables", "normalize_service", "merge_services"):
+        watch(name)
+    services = ", ".join(f"s{n}: {{extends: {{file: base.yaml, service: base}}, env_file: a.env}}" for n in range(9))
+    files = {
+        ".devcontainer/compose.yaml": f"services: {{app: {{image: x}}, {services}}}",
+        ".devcontainer/base.yaml": "services: {base: {image: x}}",
+        ".devcontainer/a.env": "A=1\n",
+    }
+    render(tmp_path, files)
+    counts = {name: sum(each == name for each, _ in places) for name, _ in places}
+    assert not any(is_on_event_loop for _, is_on_event_loop in places)
+    # A file that turns out to be needed costs another attempt for what needs it.
+    assert (counts["decode"], counts["parse_variables"], counts["normalize_service"]) == (2, 2, 12)
+
+
+def test_a_long_run_of_spaces_in_a_file_of_variables_is_read_in_linear_time() -> None:
+    assert parse_variables(f"A=b{' ' * 250_000}c # d\n")["A"].endswith(" c")
+
+
+def test_properties_that_are_empty_or_no_lists_have_no_meaning(tmp_path: Path) -> None:
+    text = """
+services:
+  app: {build: {context: ., args: }, networks: {default: {aliases: 3}}}
+  db: {build: {context: ., args: []}, ports: ["000001%s", "0080000"]}
+"""
+    composed = render(tmp_path, text % ("0" * 5000))
+    assert "args" not in composed.configuration["build"] and find(composed, "db")["build"]["args"] == {}
+    assert composed.configuration["forwardPorts"] == []
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ services:
   app:
     image: {IMAGE}
     user: dev
-    command: sleep infinity
+    command: sh -c "echo the workspace has begun; exec sleep infinity"
     volumes: ["../..:/workspaces:cached"]
     environment: {{STAGE: "${{STAGE:-none}}"}}
     depends_on:
@@ -157,6 +157,7 @@ async def test_ports_of_services_are_ports_of_the_workspace(workspace: Workspace
 async def test_the_log_of_a_service_can_be_read(workspace: Workspace) -> None:
     assert await workspace.engine.read_service_log(UID, "db") == b"the database is ready\n"
     assert await workspace.engine.read_service_log(UID, "broken") == b"it is broken\n"
+    assert await workspace.engine.read_service_log(UID, "app") == b"the workspace has begun\n"
     with pytest.raises(EngineError, match="the workspace has no service"):
         await workspace.engine.read_service_log(UID, "../etc")
 
@@ -204,5 +205,24 @@ async def test_an_image_of_a_service_that_cannot_be_pulled_fails_the_start_with_
         assert raised.value.reason == Reason.IMAGE_PULL_FAILED
         assert raised.value.message.startswith(f"the image {missing} cannot be pulled: ")
         assert "registry.invalid" in raised.value.message.partition("pulled: ")[2]
+    finally:
+        await engine.delete(uid, RecordedTask())
+
+
+async def test_a_workspace_whose_own_command_ends_says_so_and_what_to_do(containers: Containers) -> None:
+    uid = UID[:-1] + "3"
+    files = {
+        ".devcontainer/devcontainer.json": json.dumps({"dockerComposeFile": "compose.yaml", "service": "app"}),
+        ".devcontainer/compose.yaml": f'services: {{app: {{image: {IMAGE}, command: sh -c "echo no more; exit 3"}}}}',
+    }
+    engine = containers.engine()
+    spec = WorkspaceSpec(uid, "project", "demo", "ada", GitSource(containers.commit(uid, files)))
+    try:
+        with pytest.raises(EngineError) as raised:
+            await engine.up(spec, RecordedTask())
+        assert raised.value.message.startswith(
+            "the service app, which is the workspace, has ended with code 3 (no more); give it a command that stays, "
+            "such as `command: sleep infinity`. What failed: "
+        )
     finally:
         await engine.delete(uid, RecordedTask())

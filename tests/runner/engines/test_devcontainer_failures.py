@@ -16,6 +16,7 @@ import pytest
 from fairlead.runner.engines.contract import (
     ContainerState,
     EngineError,
+    ExecOptions,
     GitSource,
     ImageSource,
     Reason,
@@ -26,9 +27,10 @@ from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.inside.shim import REFUSED
 from fairlead.runner.engines.devcontainer.isolation.cgroups import find_box
 from fairlead.runner.engines.devcontainer.isolation.holder import find_holder
-from fairlead.runner.engines.devcontainer.isolation.workspace_holder import SHIM, HolderFactory
+from fairlead.runner.engines.devcontainer.isolation.workspace_holder import OWN_IMAGES, SHIM, HolderFactory
 from fairlead.runner.engines.devcontainer.layout import open_folder
 from fairlead.runner.engines.devcontainer.preparation import build_grant, prepare
+from fairlead.runner.engines.devcontainer.private_images import private_store
 from fairlead.runner.engines.devcontainer.settings import Deadlines
 from fairlead.runner.engines.measurement import list_cgroup_pids
 from tests.harness.eventually import eventually
@@ -80,14 +82,14 @@ async def test_a_configuration_that_is_a_link_is_not_read(containers: Containers
     assert "root:" not in task.text + raised.value.message
 
 
-async def test_a_broken_build_gives_a_container_with_the_sources(containers: Containers, uid: str) -> None:
+async def test_a_broken_build_gives_a_new_container_with_the_sources(containers: Containers, uid: str) -> None:
     files = {
         ".devcontainer/devcontainer.json": json.dumps({"build": {"dockerfile": "Dockerfile"}}),
         ".devcontainer/Dockerfile": f"FROM {IMAGE}\nUSER root\nRUN {FORK_BOMB}; exit 3\n",
     }
-    engine, task = containers.engine(), RecordedTask()
+    engine, task, spec = containers.engine(), RecordedTask(), make_spec(containers, uid, files)
     with pytest.raises(EngineError) as raised:
-        await engine.up(make_spec(containers, uid, files), task)
+        await engine.up(spec, task)
     assert (raised.value.reason, raised.value.step) == (Reason.BUILD_FAILED, "Build")
     assert "Cannot fork" in task.text  # the limit on processes holds for builds, too
     assert "cgroup" not in task.text  # the runtime removes the group of the build, and does not complain
@@ -96,6 +98,13 @@ async def test_a_broken_build_gives_a_container_with_the_sources(containers: Con
     outcome = await run_inside(engine, uid, "cat .devcontainer/Dockerfile; git log --format=%s; ls /root /etc/shadow")
     assert "exit 3" in outcome.output and "First" in outcome.output
     assert "/etc/shadow" in outcome.errors
+    planted = "touch /planted /run/planted; ln -sfn / /workspaces/planted; ls -d /planted /workspaces/planted"
+    outcome = await run_inside(engine, uid, planted, ExecOptions(user="root"))
+    assert outcome.output.split() == ["/planted", "/workspaces/planted"]
+    with pytest.raises(EngineError):
+        await engine.up(spec, RecordedTask("task-2"))
+    outcome = await run_inside(engine, uid, "ls -A / /run /workspaces; git log --format=%s", ExecOptions(user="root"))
+    assert "First" in outcome.output and "planted" not in outcome.output  # each start has a root file system of its own
 
 
 async def test_a_command_that_hangs_fails_with_its_name(containers: Containers, uid: str) -> None:
@@ -227,6 +236,23 @@ async def test_what_one_program_alone_leaves_is_not_there_for_the_next(container
     seen = await factory.run_alone(["/bin/sh", "-c", "ls / /tmp /run /dev/shm; cat /proc/*/cmdline"], binds)
     assert "y" not in seen.output.split() and "x" not in seen.output.split() and "4245" not in seen.output
     assert os.readlink("/bin") == "usr/bin"
+
+
+async def test_a_link_in_place_of_an_image_store_is_not_followed(
+    containers: Containers, uid: str, tmp_path: Path
+) -> None:
+    """The folder of the store belongs to the holder that pulls. A registry that takes that over, by a fault of podman,
+    could show a workspace folders of the machine."""
+    engine = containers.engine(workspace_disk_bytes=0)
+    folder = open_folder(engine.settings.state_folder, uid)
+    grant = build_grant(engine.settings, make_spec(containers, uid, "{}"), folder, "task-1")
+    network = await prepare(engine.settings, folder, grant)
+    folder.private_images.write_text("[]")
+    (tmp_path / "overlay").mkdir()
+    (folder.root / OWN_IMAGES / "store").symlink_to(tmp_path)
+    factory = HolderFactory(engine.settings, folder, grant, network, private_store(folder, grant))
+    with pytest.raises(EngineError, match="Not a directory"):
+        await factory.start("{}")
 
 
 async def test_a_killed_holder_leaves_nothing_running_and_the_workspace_comes_back(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.core.findings import Finding
+from fairlead.core.machine.findings import Finding
 from fairlead.runner.engines.contract import Limits
 from fairlead.runner.engines.devcontainer import diagnosis
 from fairlead.runner.engines.devcontainer.isolation import disk

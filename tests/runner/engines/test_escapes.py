@@ -17,31 +17,20 @@ from fairlead.runner.engines.contract import EngineError, GitSource, WorkspaceSp
 from fairlead.runner.engines.devcontainer.diagnosis import CORE_PATTERN
 from fairlead.runner.engines.devcontainer.isolation.holder import find_holder
 from fairlead.runner.engines.devcontainer.layout import open_folder
+from tests.runner.harness.canaries import CANARY, Closed, open_closed
 from tests.runner.harness.podman import IMAGE, Containers
 from tests.runner.harness.root_programs import HARNESS_VARIABLE
 from tests.runner.harness.sessions import run_inside
 from tests.runner.harness.tasks import RecordedTask
 
 UID = "e5ca9e00-0000-4000-8000-00000000000{}"
-CANARY = "canary-that-only-root-can-read"
 FROM = f"FROM {IMAGE} AS base\nUSER root\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
     containers: Containers
-
-    @property
-    def closed(self) -> Path:
-        """A folder of root, with a file of root."""
-        return self.containers.folder / "closed"
-
-    @property
-    def key(self) -> Path:
-        return self.closed / "key"
-
-    def list_written(self) -> list[str]:
-        return sorted(path.name for path in self.closed.rglob("*"))
+    closed: Closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +42,8 @@ class Attack:
     configuration: Mapping[str, object] = field(default_factory=dict)
     script: str = "true"
     """A command of the root user inside, if the workspace comes up."""
+    escaped: str = "true"
+    """A command of the root user of the holder: what a fault of podman or of the runtime leads to at most."""
 
 
 ATTACKS = {
@@ -131,7 +122,7 @@ ATTACKS = {
     "CVE-2026-55686: a working folder below a link to a folder of the machine": Attack(
         dockerfile=FROM + "RUN ln -s {closed} /w\nWORKDIR /w/written\n", script="ls -la /w; true"
     ),
-    "CVE-2026-57231: variables of an image without a value": Attack(
+    "variables of a Dockerfile without a value": Attack(
         dockerfile=FROM + "ENV FAIRLEAD_RUNNER_KEY=\nENV HOME=\nRUN env\n", script="env; true"
     ),
     "CVE-2024-21626: a working folder that is an open file of the runtime": Attack(
@@ -163,6 +154,10 @@ ATTACKS = {
         configuration={"image": IMAGE},
         script="[ ! -e ran ]",
     ),
+    "any fault that leads out of the container, or out of a build": Attack(
+        configuration={"image": IMAGE},
+        escaped="cat {key}; cat /proc/[0-9]*/root{key}; ls {closed}; touch {closed}/written; mkdir -p {closed}/more",
+    ),
     "a link in place of the work folder": Attack(
         files={"sub": "->{closed}"}, configuration={"image": IMAGE}, script="cat sub/key; touch sub/written; true"
     ),
@@ -180,19 +175,16 @@ ATTACKS = {
 
 @pytest.fixture(scope="module")
 def machine(containers: Containers) -> Iterator[Machine]:
-    opened = Machine(containers)
-    opened.closed.mkdir(mode=0o700)
-    opened.key.write_text(CANARY)
-    opened.key.chmod(0o600)
     os.environ["FAIRLEAD_RUNNER_KEY"] = CANARY
     try:
-        yield opened
+        with open_closed() as closed:
+            yield Machine(containers, closed)
     finally:
         del os.environ["FAIRLEAD_RUNNER_KEY"]
 
 
 def fill(text: str, machine: Machine) -> str:
-    return text.replace("{closed}", str(machine.closed)).replace("{key}", str(machine.key))
+    return text.replace("{closed}", str(machine.closed.folder)).replace("{key}", str(machine.closed.key))
 
 
 def commit(machine: Machine, uid: str, attack: Attack) -> str:
@@ -219,14 +211,14 @@ def write_archive(path: Path, machine: Machine) -> None:
     source = machine.containers.folder / "archive"
     (source / "link").mkdir(parents=True, exist_ok=True)
     (source / "link/written").touch()
-    names = f"s,^link$,link,;s,^above,../../../../../../..{machine.closed}/above,"
+    names = f"s,^link$,link,;s,^above,../../../../../../..{machine.closed.folder}/above,"
     (source / "above").touch()
     environment = {**os.environ, HARNESS_VARIABLE: "1"}
     create = ["tar", "-C", str(source), "-P", f"--transform={names}", "-cf", str(path)]
     (source / "folder").mkdir(exist_ok=True)
     link = source / "folder/link"
     if not link.is_symlink():
-        link.symlink_to(machine.closed)
+        link.symlink_to(machine.closed.folder)
     subprocess.run(
         [*create, "-C", str(source / "folder"), "link", "-C", str(source), "link/written", "above"],
         env=environment,
@@ -257,8 +249,11 @@ async def try_attack(machine: Machine, number: int, attack: Attack) -> str:
             inside = await run_inside(engine, uid, fill(attack.script, machine))
             seen += f" {inside.output} {inside.errors}"
         holder = find_holder(open_folder(engine.settings.state_folder, uid).holder)
-        if holder is not None:  # nor may a copy of it be in the store of the workspace
-            seen += (await holder.run("grep", "-rlsF", CANARY, "/ws", "/var")).output
+        if holder is not None:
+            escaped = await holder.run("/bin/sh", "-c", fill(attack.escaped, machine))
+            seen += escaped.output + escaped.errors
+            if (await holder.run("grep", "-rlsF", CANARY, "/ws", "/var")).output:
+                seen += f"{CANARY} is in the store of the workspace"
     finally:
         await engine.delete(uid, RecordedTask("cleanup"))
     return task.text + seen
@@ -269,7 +264,8 @@ async def test_an_attack_reaches_nothing_of_the_machine(machine: Machine, name: 
     number = list(ATTACKS).index(name)
     core_pattern = CORE_PATTERN.read_text()
     seen = await try_attack(machine, number, ATTACKS[name])
-    assert CANARY not in seen
-    assert machine.list_written() == ["key"]
+    written = machine.closed.take_names()
+    assert CANARY not in seen.lower()
+    assert written == ["key"]
     assert CORE_PATTERN.read_text() == core_pattern
     assert "root:$" not in seen and "/overlay/" not in seen.replace("/ws/store/overlay/", "")

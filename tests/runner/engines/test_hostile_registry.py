@@ -21,9 +21,10 @@ import pytest
 
 from fairlead.runner.engines.contract import ImageSource, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
+from fairlead.runner.engines.devcontainer.image_names import is_pulled_here
 from fairlead.runner.engines.devcontainer.isolation.disk import read_usage
 from fairlead.runner.engines.devcontainer.isolation.holder import Holder
-from fairlead.runner.engines.devcontainer.pulled_images import MAX_PULLS, is_pulled_here
+from fairlead.runner.engines.devcontainer.pulled_images import MAX_PULLS
 from tests.harness.eventually import eventually
 from tests.runner.harness.hostile_registry import (
     ARCHIVE_LAYER,
@@ -495,7 +496,8 @@ CONFIG_OF_IMAGE = {
 async def test_the_configuration_of_an_image_gives_its_container_no_more(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Podman of many versions takes a variable without a value from its own environment, which has nothing secret."""
+    """CVE-2026-57231: podman takes a variable without a value from its own environment, and with `*` any number of
+    them. It has nothing secret there."""
     monkeypatch.setenv("FAIRLEAD_RUNNER_KEY", CANARY)
     engine = operator.engine()
     uid = UID.format(1)

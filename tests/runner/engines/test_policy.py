@@ -117,6 +117,11 @@ def test_features_from_listed_sources_need_no_permission() -> None:
     assert check_configuration({"configuration": configuration}, make_grant()) != []
 
 
+def test_a_volume_among_run_arguments_keeps_its_options() -> None:
+    adapted = adapt_configuration(json.dumps({**HARMLESS, "runArgs": ["-v", "cache:/cache:z,ro"]}), make_grant())
+    assert json.loads(adapted.text)["mounts"] == ["type=volume,source=cache,target=/cache,readonly"]
+
+
 def test_all_refusals_are_reported_at_once_and_each_once() -> None:
     found = check(initializeCommand="x", dockerComposeFile="y", appPort=22)
     assert len(found) == 3

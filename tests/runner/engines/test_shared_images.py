@@ -10,13 +10,19 @@ from typing import cast
 
 import pytest
 
+from fairlead.runner.engines.contract import ImageSource, WorkspaceSpec
 from fairlead.runner.engines.devcontainer import shared_images
+from fairlead.runner.engines.devcontainer.creation import Creation
+from fairlead.runner.engines.devcontainer.detached import DetachedCommand, HandleLine
 from fairlead.runner.engines.devcontainer.inside.build_key import Build, compute_key
 from fairlead.runner.engines.devcontainer.isolation.holder import Holder
-from fairlead.runner.engines.devcontainer.layout import SHARED_IMAGES
+from fairlead.runner.engines.devcontainer.layout import SHARED_IMAGES, WorkspaceFolder
+from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shared_images import SharedImages, choose_expired
 from tests.harness.eventually import eventually
+from tests.runner.harness.grants import make_grant
+from tests.runner.harness.tasks import RecordedTask
 
 KEY = "a" * 32
 NOW = 1000.0
@@ -246,3 +252,45 @@ async def test_a_podman_that_does_not_end_does_not_keep_other_workspaces_waiting
 ) -> None:
     monkeypatch.setattr(shared_images, "SAVE_SECONDS", 0.2)
     assert await save(tmp_path, FakeHolder(script="sleep 1000 & wait")) == []
+
+
+async def test_an_image_is_saved_with_the_lowest_priority(tmp_path: Path) -> None:
+    """The workspace that built it goes on meanwhile, and so do others."""
+    await save(tmp_path, FakeHolder(script="nice"))
+    assert (tmp_path / f"{SHARED_IMAGES}/repository/{KEY}.tar").read_text().strip() == "19"
+
+
+@pytest.mark.parametrize("has_commands", [True, False])
+async def test_an_image_is_saved_when_its_container_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_commands: bool
+) -> None:
+    images, events = make_images(tmp_path), list[str]()
+    folder = WorkspaceFolder(tmp_path / "workspaces/a")
+    folder.task.mkdir(parents=True)
+    spec = WorkspaceSpec("a", "project", "demo", "ada", ImageSource("image"))
+    pulled = PulledImages(images.settings)
+    creation = Creation(images.settings, images, pulled, folder, spec, RecordedTask(), make_grant())
+
+    async def follow(command: DetachedCommand, on_line: HandleLine) -> int:
+        for _ in on_line(b'{"type": "start", "text": "Starting container"}') or ():
+            pass
+        for _ in range(100):
+            await asyncio.sleep(0)
+        events.append("started")
+        if has_commands:
+            for _ in (
+                on_line(b'{"type": "progress", "status": "running", "name": "Running postCreateCommand..."}') or ()
+            ):
+                pass
+            for _ in range(100):
+                await asyncio.sleep(0)
+        events.append("ended")
+        return 0
+
+    monkeypatch.setattr(DetachedCommand, "follow", follow)
+    monkeypatch.setattr(Creation, "_end_build", lambda own, turn: events.append("saved"))
+    await creation._follow(None, "Build")
+    assert events == (["started", "saved", "ended"] if has_commands else ["started", "ended", "saved"])
+    events.clear()
+    await creation._follow(None, "Start")
+    assert "saved" not in events, "no build has named this image, and the container has run since"

@@ -11,7 +11,7 @@ from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.kind import Catalog
 from fairlead.server.api.actions import Actions
-from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.api.routing import RouteConfig, Router, routing_stage
 from fairlead.server.api.verbs import Verbs
 from fairlead.server.api.watch import WatchLimits, WatchService
 from fairlead.server.flow.streams import StreamLimiter
@@ -46,7 +46,7 @@ class ApiFixture:
         self.fixture = fixture
         watches = watches or WatchService(WatchLimits(1800, 100), fixture.clock, StreamLimiter(10, 10))
         verbs = Verbs(fixture.registry, watches, NO_ACTIONS)
-        self._run = Pipeline((routing_stage(RouteConfig("")), as_user), verbs)
+        self._run = Pipeline((routing_stage(Router(RouteConfig(""))), as_user), verbs)
 
     async def __call__(self, method: str, path: str, body: Any = None, query: str = "", **headers: str) -> Reply:
         content = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)

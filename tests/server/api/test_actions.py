@@ -14,7 +14,7 @@ from fairlead.core.user import User
 from fairlead.registry.kind import Action, Catalog, Change, Kind, Problem, Sensitivity
 from fairlead.registry.schema import integer, obj, string
 from fairlead.server.api.actions import ActionRequest, Actions, is_action
-from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.api.routing import RouteConfig, Router, routing_stage
 from fairlead.server.pipeline import Pipeline
 from tests.harness.calls import ADMIN, call
 
@@ -87,7 +87,7 @@ class ActionsFixture:
             return await actions(call, kind)
 
         actions = Actions(CATALOG, dict.fromkeys(HANDLED_RESOURCES, handler))
-        self._run = Pipeline((routing_stage(RouteConfig("")), as_user), serve)
+        self._run = Pipeline((routing_stage(Router(RouteConfig(""))), as_user), serve)
 
     async def __call__(self, method: str, path: str, body: Any = None, query: str = "", **headers: str) -> Reply:
         content = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)

@@ -9,7 +9,7 @@ from fairlead.features.clusters import find_gateways
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Catalog
 from fairlead.server.api.aggregation import mount_at_root, serve_aggregated
-from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.api.routing import RouteConfig, Router, routing_stage
 from fairlead.server.discovery.documents import aggregated_documents
 from tests.harness.calls import FakeHeaders
 from tests.harness.registry import open_registry
@@ -18,7 +18,7 @@ from tests.server.api.api_fixture import GADGETS, ApiFixture
 from tests.server.api.watch_streams import parse_events, read_all
 
 GROUP, MOUNT = "management.service.sh", "/kubernetes/management"
-ROUTE = mount_at_root(routing_stage(RouteConfig(MOUNT, (find_gateways(GROUP, "service-p-"),))), MOUNT, GROUP)
+ROUTE = mount_at_root(routing_stage(Router(RouteConfig(MOUNT, (find_gateways(GROUP, "service-p-"),)))), MOUNT, GROUP)
 DOCUMENTS = aggregated_documents(Catalog(KINDS, GROUP), GROUP, "0.1.0")
 
 

@@ -10,7 +10,7 @@ from fairlead.core.call import MANAGEMENT, Handler, Reply
 from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable, NotFound
 from fairlead.features.clusters import find_gateways
 from fairlead.registry import limits
-from fairlead.server.api.routing import Dispatcher, RouteConfig, routing_stage
+from fairlead.server.api.routing import Dispatcher, RouteConfig, Router, routing_stage
 from fairlead.server.discovery.document import Document, Variant, build_variant
 from fairlead.server.discovery.documents import platform_documents
 from fairlead.server.pipeline import Pipeline
@@ -28,7 +28,7 @@ FROM_GATEWAY = Reply(200, b"from a cluster")
 MOUNTS = dict.fromkeys((CLUSTER, SPACE, VIRTUAL_CLUSTER), always_reply(FROM_GATEWAY))
 DISPATCHER = Dispatcher(always_reply(VERBS), always_reply(HEALTH), ROOTS, ENDPOINTS, MOUNTS)
 ROUTES = RouteConfig(MOUNT, (find_gateways("management.service.sh", "service-p-"),))
-SERVE: Handler = Pipeline([routing_stage(ROUTES)], DISPATCHER)
+SERVE: Handler = Pipeline([routing_stage(Router(ROUTES))], DISPATCHER)
 
 
 async def send_request(path: str, method: str = "GET", **headers: str) -> Reply:
@@ -139,7 +139,7 @@ async def test_a_slow_document_is_built_once_and_in_another_thread() -> None:
 
     roots = {MANAGEMENT: {"/openapi/v2": Document(build_variants)}, "": platform_documents("1.2.3", MOUNT)}
     dispatcher = Dispatcher(always_reply(VERBS), always_reply(HEALTH), roots, ENDPOINTS, MOUNTS)
-    serve = Pipeline([routing_stage(ROUTES)], dispatcher)
+    serve = Pipeline([routing_stage(Router(ROUTES))], dispatcher)
     for _ in range(3):
         assert (await serve(call(f"{MOUNT}/openapi/v2"))).body == b"{}"
     assert len(threads) == 1 and threads[0] != threading.get_ident()

@@ -12,7 +12,7 @@ from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.kind import Catalog
 from fairlead.server.api.actions import Actions
-from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.api.routing import RouteConfig, Router, routing_stage
 from fairlead.server.api.verbs import Verbs, add_permissions
 from fairlead.server.api.watch import WatchLimits, WatchService
 from fairlead.server.flow.streams import StreamLimiter
@@ -39,7 +39,7 @@ async def open_spaces() -> AsyncIterator[tuple[RegistryFixture, Any]]:
     async with open_registry() as api:
         watches = WatchService(WatchLimits(1800, 100), api.clock, StreamLimiter(10, 10))
         verbs = Verbs(api.registry, watches, Actions(Catalog(()), {}), decide)
-        pipeline = Pipeline((routing_stage(RouteConfig("")), as_ada), verbs)
+        pipeline = Pipeline((routing_stage(Router(RouteConfig(""))), as_ada), verbs)
         for name in ("changed", "used"):
             await api.create("SpaceInstance", name, spec={})
 

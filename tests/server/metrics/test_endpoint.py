@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from fairlead.core.call import Handler, Reply
 from fairlead.features.metrics import GATEWAY_TYPES
-from fairlead.server.api.routing import routing_stage
+from fairlead.server.api.routing import Router, routing_stage
 from fairlead.server.http.event_loop_watchdog import Watchdog
 from fairlead.server.metrics.endpoint import MetricsEndpoint
 from fairlead.server.metrics.exposition import (
@@ -47,7 +47,7 @@ def build_platform_metrics() -> PlatformMetrics:
 async def build_endpoint() -> MetricsEndpoint:
     """The endpoint of a server that has served one request."""
     requests = RequestMetrics(LabelResolver(CATALOG), GATEWAY_TYPES)
-    await Pipeline((routing_stage(ROOTS),), always_reply(Reply(200, b"{}")), (requests.record,))(call(CORE))
+    await Pipeline((routing_stage(Router(ROOTS)),), always_reply(Reply(200, b"{}")), (requests.record,))(call(CORE))
     watchdog = Watchdog()
     sources = (
         lambda: request_families(requests),
@@ -234,7 +234,7 @@ def test_without_proc_there_are_no_process_metrics(tmp_path: Path) -> None:
 
 
 def build_public_pipeline(endpoint: MetricsEndpoint) -> Handler:
-    return Pipeline((routing_stage(ROOTS), endpoint.serve_public), always_reply(UNAUTHORIZED))
+    return Pipeline((routing_stage(Router(ROOTS)), endpoint.serve_public), always_reply(UNAUTHORIZED))
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/kubernetes/management/metrics"])

@@ -13,7 +13,7 @@ from fairlead.core.call import Call, Handler, Reply, Upgrade, WebSocket
 from fairlead.core.errors import Forbidden, NotFound
 from fairlead.features.metrics import GATEWAY_TYPES
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.server.api.routing import route, routing_stage
+from fairlead.server.api.routing import Router, route, routing_stage
 from fairlead.server.metrics.exposition import TEXT, render_families
 from fairlead.server.metrics.families import request_families
 from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
@@ -49,7 +49,7 @@ def metrics() -> RequestMetrics:
 
 def build_pipeline(metrics: RequestMetrics, serve: Handler, clock: Callable[[], float] = time.perf_counter) -> Handler:
     options = PipelineOptions(60, metrics.in_flight, clock=clock)
-    return Pipeline((routing_stage(ROOTS),), serve, (metrics.record,), (), options)
+    return Pipeline((routing_stage(Router(ROOTS)),), serve, (metrics.record,), (), options)
 
 
 async def send_request(metrics: RequestMetrics, request: Call, reply: Reply | None = None) -> Reply:

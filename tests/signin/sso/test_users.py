@@ -1,7 +1,6 @@
 """signin/sso/users.py: users of identity providers, found by issuer and subject alone."""
 
 import asyncio
-import json
 import re
 
 import pytest
@@ -10,7 +9,6 @@ from fairlead.authn.sign_on_policy import SignOnReason
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import get_path, metadata, name_of
 from fairlead.core.user import User
-from fairlead.domain.port_shares import SHARES_ANNOTATION
 from fairlead.signin.sso.reasons import SignOnRefused
 from fairlead.signin.sso.users import RESEMBLES_ANNOTATION
 from tests.harness.sign_on import ISSUER, SignOnFixture, connector_settings, identity
@@ -77,19 +75,6 @@ async def test_a_connector_can_give_every_new_user_a_name_that_cannot_be_chosen(
 async def test_the_username_of_another_user_is_not_taken_over(sso: SignOnFixture) -> None:
     await sso.create("User", "root", username="alice")
     assert name_of(await sso.sign_on(identity())).startswith("alice-")
-
-
-async def test_a_name_that_a_port_is_shared_with_is_not_for_a_new_user(sso: SignOnFixture) -> None:
-    """Users often choose their name at a provider: it must not open what is shared with somebody who is still to come,
-    or has gone."""
-    now = int(sso.registry.clock.now().timestamp())
-    shares = [{"port": 80, "user": "bob", "until": now + 60}, {"port": 80, "user": "carol", "until": now - 60}]
-    await sso.api.create("Namespace", "team")
-    workspace = sso.api.build_object("DevPodWorkspaceInstance", "desk", "team", spec={})
-    workspace["metadata"]["annotations"] = {SHARES_ANNOTATION: json.dumps(shares)}
-    await sso.api.submit("DevPodWorkspaceInstance", workspace)
-    assert re.fullmatch(r"bob-[0-9a-f]{8}", name_of(await sso.sign_on(identity("1", username="bob"))))
-    assert name_of(await sso.sign_on(identity("2", username="carol"))) == "carol"
 
 
 async def test_a_name_that_looks_like_another_is_flagged(sso: SignOnFixture) -> None:

@@ -18,9 +18,12 @@ from fairlead.domain.secret_references import SecretConsent, find_references, ow
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.kinds.instances.workspace import CREDENTIALS
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.write_options import server_write_options
+from fairlead.registry.write_options import DeleteOptions, server_write_options
 from fairlead.server.api.actions import ActionRequest
-from fairlead.subresources.workspaces.credentials import SECRETS_ANNOTATION, CredentialsHandler
+from fairlead.storage.view.entry import Entry
+from fairlead.subresources.workspaces import project_secrets
+from fairlead.subresources.workspaces.credentials import MAX_TRIED, SECRETS_ANNOTATION, CredentialsHandler
+from fairlead.subresources.workspaces.project_secrets import GIT_HOST_ANNOTATION, ProjectSecret, ProjectSecrets
 from tests.harness.calls import ADMIN, call
 from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.virtual_time import virtual_time_only as pytest_asyncio_loop_factories
@@ -519,3 +522,51 @@ async def test_credentials_of_registries_are_those_that_the_owner_may_use(creden
     assert "registryCredentials" not in await credentials.read(
         gitUse="session", gitHost="git.example.com", gitProtocol="https"
     )
+
+
+async def test_a_secret_is_read_again_only_when_it_changes(
+    credentials: CredentialsFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each `git` in a workspace asks, and members may store many megabytes of secrets."""
+    read: list[str] = []
+    original = project_secrets._read
+
+    def record(entry: Entry) -> ProjectSecret | None:
+        read.append(entry.key[3])
+        return original(entry)
+
+    monkeypatch.setattr(project_secrets, "_read", record)
+    for name in ("git-a", "git-b"):
+        await credentials.create_secret("ProjectSecret", name, "git.example.com", password=name)
+    await credentials.create_secret("ProjectSecret", "other", k="v")
+    secrets = ProjectSecrets(credentials.api.view, GROUP)
+    first = secrets.list(NAMESPACE)
+    assert [each.name for each in first] == ["git-a", "git-b"] and sorted(read) == ["git-a", "git-b", "other"]
+    assert secrets.list(NAMESPACE) == first and len(read) == 3
+    resource = credentials.api.resource("ProjectSecret")
+    other_host = {GIT_HOST_ANNOTATION: "other.example.com"}
+    await resource.modify(
+        NAMESPACE,
+        "git-a",
+        lambda old: {**old, "metadata": {**old["metadata"], "annotations": other_host}},
+        server_write_options(),
+    )
+    await resource.delete(NAMESPACE, "git-b", DeleteOptions(), server_write_options())
+    assert [each.git_place for each in secrets.list(NAMESPACE)] == ["other.example.com"]
+    assert read[3:] == ["git-a"]
+
+
+async def test_secrets_that_are_no_text_are_tried_a_few_times_only(credentials: CredentialsFixture) -> None:
+    names = [f"s{number}" for number in range(MAX_TRIED + 2)]
+    for name in names:
+        await credentials.create_secret("ProjectSecret", name, "git.example.com", password="text")
+        await credentials.api.resource("ProjectSecret").modify(
+            NAMESPACE,
+            name,
+            lambda old: {**old, "spec": {**old["spec"], "data": {"password": b64encode(b"\xff").decode()}}},
+            server_write_options(),
+        )
+    credentials.usable = set(names)
+    await credentials.create_workspace({})
+    assert (await credentials.read(gitHost="git.example.com", gitProtocol="https"))["gitCredentials"] == {}
+    assert len(credentials.call.annotations[SECRETS_ANNOTATION].split(", ")) == MAX_TRIED + 1

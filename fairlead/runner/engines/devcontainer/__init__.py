@@ -20,6 +20,7 @@ shared_images.py     archives of images that workspaces of one repository share
 prebuilds.py         builds of images before a workspace needs them
 build_keys.py        which image of a workspace may become such an archive
 pulled_images.py     images of registries, which all workspaces share
+image_names.py       which texts name an image of a registry
 private_images.py    images for which the project has credentials, of one workspace alone
 detached.py          the CLI in its own session, which outlives the runner
 leader.py            the program that runs it, and takes what it prints

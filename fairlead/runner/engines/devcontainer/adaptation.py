@@ -28,6 +28,8 @@ MAX_SHOWN = 200
 MAX_WARNINGS = 100
 """That the log of a task shows."""
 _VARIABLE = re.compile(r"\$\{[A-Za-z]{1,64}\}")
+BIND, VOLUME, TMPFS = "bind", "volume", "tmpfs"
+MACHINE_PATHS = ("/", "~", "$")
 LOCAL_FOLDER = "${localWorkspaceFolder}"
 FLAGS_OF_RUN = frozenset(
     {
@@ -167,18 +169,34 @@ def _adapt_run_argument(adaptation: Adaptation, name: str, value: str) -> list[s
     elif name == "--user" and value:
         adaptation.configuration.setdefault("containerUser", value)
     elif name == "--volume" and value:
-        adaptation.append("mounts", _describe_volume(value))
+        adaptation.append("mounts", parse_volume(value).describe())
     elif name not in WITHOUT_MEANING:
         shown = f"runArgs {name}={value}" if value else f"runArgs {name}"
         adaptation.leave_out(shown, WHY_LEFT_OUT.get(name, "it has no meaning for a workspace"))
     return []
 
 
-def _describe_volume(value: str) -> str:
-    """A mount, from the short form `SOURCE:TARGET[:OPTIONS]`."""
-    source, _, rest = value.partition(":")
-    kind = "bind" if source.startswith(("/", ".", "~", "$")) else "volume"
-    return f"type={kind},source={source},target={rest.partition(':')[0]}"
+@dataclass(frozen=True, slots=True)
+class Volume:
+    kind: str
+    source: str
+    """Empty for one without a name."""
+    target: str
+    is_read_only: bool
+
+    def describe(self) -> str:
+        source = f"source={self.source}," if self.kind != TMPFS else ""
+        return f"type={self.kind},{source}target={self.target}{',readonly' if self.is_read_only else ''}"
+
+
+def parse_volume(text: str) -> Volume:
+    """The short form of Docker and Compose, `[SOURCE:]TARGET[:OPTIONS]`."""
+    source, has_target, rest = text.partition(":")
+    if not has_target:
+        return Volume(VOLUME, "", text, is_read_only=False)
+    target, _, options = rest.partition(":")
+    kind = BIND if source.startswith((*MACHINE_PATHS, ".")) else VOLUME
+    return Volume(kind, source, target, "ro" in options.split(","))
 
 
 def _adapt_ports(adaptation: Adaptation) -> None:
@@ -201,8 +219,12 @@ def _find_inner_port(entry: Any) -> int | None:
     """That of the container, in `8080`, `"80:8080"` or `"127.0.0.1:80:8080/tcp"`."""
     if isinstance(entry, bool) or not isinstance(entry, int | str):
         return None
-    text = str(entry).rpartition(":")[2].removesuffix("/tcp")
-    return int(text) if text.isascii() and text.isdecimal() and 0 < int(text[:6]) < 65536 else None
+    return parse_port(str(entry).rpartition(":")[2].removesuffix("/tcp"))
+
+
+def parse_port(text: str) -> int | None:
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len("65535")
+    return int(text) if is_number and 0 < int(text) < 65536 else None
 
 
 def _adapt_work_folder(adaptation: Adaptation) -> None:

@@ -19,7 +19,7 @@ from fairlead.core.json import encode, parse_jsonc
 from fairlead.core.validators import format_size
 from fairlead.runner.engines.contract import EngineError, ImageSource, Reason, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.adaptation import adapt_configuration
-from fairlead.runner.engines.devcontainer.compose.loading import Reader, load_compose
+from fairlead.runner.engines.devcontainer.compose.loading import Compose, Reader, load_compose
 from fairlead.runner.engines.devcontainer.compose.rendering import list_dockerfiles, list_images, render_compose
 from fairlead.runner.engines.devcontainer.grant import Grant
 from fairlead.runner.engines.devcontainer.inside.services import PLAN
@@ -171,14 +171,15 @@ async def _compose(holder: Holder, grant: Grant, found: Configuration) -> Config
     files = named if isinstance(named, list) else [named]
     paths = [posixpath.normpath(posixpath.join(folder, str(each))) for each in files]
     compose = await load_compose(Reader(holder, grant.work_folder), paths)
-    composed = await asyncio.to_thread(render_compose, parsed, compose, folder, grant)
-    return replace(
-        found,
-        text=encode(composed.configuration).decode(),
-        warnings=composed.warnings,
-        services=composed.plan,
-        is_adapted=True,
-    )
+    return await asyncio.to_thread(_render_compose, found, parsed, compose, grant)
+
+
+def _render_compose(found: Configuration, parsed: Mapping[str, Any], compose: Compose, grant: Grant) -> Configuration:
+    composed = render_compose(parsed, compose, posixpath.dirname(found.path), grant)
+    text = encode(composed.configuration).decode()
+    if max(len(text), len(encode(composed.plan))) > MAX_BYTES:  # services may repeat much of each other
+        raise EngineError(Reason.CONFIGURATION_INVALID, "the Compose files come to more than 1 MiB with all services")
+    return replace(found, text=text, warnings=composed.warnings, services=composed.plan, is_adapted=True)
 
 
 async def _find_configuration(holder: Holder, spec: WorkspaceSpec, grant: Grant) -> Configuration:

@@ -65,7 +65,12 @@ from fairlead.runner.engines.devcontainer.private_images import (
 from fairlead.runner.engines.devcontainer.programs import last_line, parse_large_object, parse_object
 from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
 from fairlead.runner.engines.devcontainer.recovery import start_recovery
-from fairlead.runner.engines.devcontainer.services import PREPARE_SERVICES, describe_failed, note_services
+from fairlead.runner.engines.devcontainer.services import (
+    PREPARE_SERVICES,
+    describe_failed,
+    explain_end,
+    note_services,
+)
 from fairlead.runner.engines.devcontainer.session_environment import (
     choose_secret_variables,
     read_container_environment,
@@ -293,7 +298,8 @@ class Creation:
             raise
         await self._forget_secrets()
         if (holder := find_holder(self.folder.holder)) is not None:
-            self._log_warnings([*await read_omissions(holder), *await describe_failed(self.folder, holder)])
+            failed = await describe_failed(self.settings, self.folder, holder)
+            self._log_warnings([*await read_omissions(holder), *failed])
         await self._save_session(self.command.read_output())
 
     def _end_build(self, turn: BuildTurn | None) -> None:
@@ -425,7 +431,8 @@ class Creation:
                         if self.task.is_cancelled:
                             await self.command.kill()
                         raise
-                if step == BUILD and (has_ended or progress.step != BUILD):
+                # Not during the start of the container, which would have to share the processors with it.
+                if first_step == BUILD and step != COMMANDS and (has_ended or progress.step == COMMANDS):
                     self._end_build(turn)
         except EngineError as error:
             if error.reason == Reason.STEP_TIMED_OUT and progress.command:
@@ -437,12 +444,16 @@ class Creation:
             log.end()
 
     async def _fail(self, progress: Progress, code: int | None) -> None:
-        """Raises the error that the CLI ended with."""
+        """Raises the error that the CLI ended with. It does not say that the container has ended, which is why most of
+        what it does fails then."""
+        ended = ""
         if (holder := find_holder(self.folder.holder)) is not None:
             await raise_refusals(holder)
+            ended = await explain_end(self.settings, self.folder, holder) if progress.step != BUILD else ""
         if code is None:
             raise EngineError(Reason.START_FAILED, "the dev container CLI was killed, or the machine restarted")
         message = describe_cli_error(self.command.read_output().decode(errors="replace"), "", code)
+        message = f"{ended}. What failed: {message}" if ended else message
         if progress.step == COMMANDS:
             await self._save_session(self.command.read_output())
             error = EngineError(Reason.COMMAND_FAILED, f"{progress.command} failed: {message}")

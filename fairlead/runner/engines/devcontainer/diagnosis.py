@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fairlead.core.findings import Finding
+from fairlead.core.machine.findings import Finding
 from fairlead.core.validators import format_size
 from fairlead.runner.engines.devcontainer.isolation.cgroups import ROOT, list_missing_controllers
 from fairlead.runner.engines.devcontainer.isolation.disk import find_loop_problem

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from fairlead.core.findings import Finding
+from fairlead.core.machine.findings import Finding
 from fairlead.runner.engines.contract import (
     ActivitySample,
     ByteStream,

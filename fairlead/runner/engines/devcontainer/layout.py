@@ -6,7 +6,7 @@
     container.json  the container, as it was last seen
     images.json     the pulled images that it uses
     private-images.json  the images that were pulled with credentials of the project
-    services.json   the names of services of Compose files beside it
+    services.json   the containers of services of Compose files
     unused          there is nothing of the repository on the disk that has run
     overuse         why the engine has ended the workspace
     build-key.json  the digest of what its image is built from (`build_keys.py`)
@@ -82,7 +82,7 @@ class WorkspaceFolder:
 
     @property
     def services(self) -> Path:
-        """The names of the services of Compose files that run beside the container."""
+        """The containers of the services of Compose files."""
         return self.root / "services.json"
 
     @property

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 
 from fairlead.runner.engines.contract import EngineError, Reason, RegistryCredentials
 from fairlead.runner.engines.devcontainer.grant import Grant
+from fairlead.runner.engines.devcontainer.image_names import is_pulled_here
 from fairlead.runner.engines.devcontainer.isolation.holder import ImageStore
 from fairlead.runner.engines.devcontainer.isolation.workspace_holder import OWN_IMAGES, HolderFactory
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json, write_json
 from fairlead.runner.engines.devcontainer.programs import last_line
-from fairlead.runner.engines.devcontainer.pulled_images import is_pulled_here
 
 DEFAULT_REGISTRY, DEFAULT_FOLDER = "docker.io", "library"
 DEFAULT_REGISTRY_NAMES = ("index.docker.io", "registry-1.docker.io")

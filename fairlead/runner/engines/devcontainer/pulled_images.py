@@ -11,7 +11,6 @@ of the registry that it comes from, and a registry that does not answer holds up
 import asyncio
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -22,6 +21,7 @@ import structlog
 from fairlead.runner.engines.contract import EngineError
 from fairlead.runner.engines.devcontainer.cleanup import end_holder
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE, Grant
+from fairlead.runner.engines.devcontainer.image_names import is_pulled_here
 from fairlead.runner.engines.devcontainer.isolation.cgroups import renew_cgroups
 from fairlead.runner.engines.devcontainer.isolation.disk import says_disk_is_full
 from fairlead.runner.engines.devcontainer.isolation.holder import (
@@ -39,16 +39,6 @@ from fairlead.runner.engines.devcontainer.preparation import prepare
 from fairlead.runner.engines.devcontainer.programs import MAX_OUTPUT_BYTES, Result
 from fairlead.runner.engines.devcontainer.settings import Settings
 
-MAX_REFERENCE = 255
-_PART = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
-_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?"
-REFERENCE = re.compile(
-    rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::[A-Za-z0-9_][\w.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?", re.A
-)
-"""The name of an image in a registry, and nothing else that podman pulls: an archive or a folder says itself which name
-its image gets, and a pulled image could contain one."""
-TRANSPORTS = frozenset({"containers-storage", "dir", "docker-archive", "docker-daemon", "oci", "oci-archive", "sif"})
-"""Words that podman takes for the sort of place that follows, also where a tag could."""
 PULL_SECONDS = 1800.0
 END_SECONDS = 15.0
 MAX_PULLS = 4
@@ -262,13 +252,6 @@ class PulledImages:
             processes=512,
             disk_bytes=self.settings.image_disk_bytes if self.settings.workspace_disk_bytes else 0,
         )
-
-
-def is_pulled_here(reference: str) -> bool:
-    """Names of registries, and no images that are built on this machine."""
-    if len(reference) > MAX_REFERENCE or REFERENCE.fullmatch(reference) is None:
-        return False
-    return not reference.startswith("localhost/") and reference.partition(":")[0] not in TRANSPORTS
 
 
 def _list_ids(output: str) -> list[str]:

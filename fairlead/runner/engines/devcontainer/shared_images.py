@@ -26,6 +26,8 @@ from fairlead.runner.engines.devcontainer.layout import FORMER_SHARED_IMAGES, SH
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 SAVE_SECONDS = 900.0
+LOW_PRIORITY = ("/usr/bin/nice", "--adjustment=19")
+"""No workspace waits for what is saved, but for a later one of the same repository."""
 
 log = structlog.get_logger(__name__)
 
@@ -95,7 +97,7 @@ class SharedImages:
         max_bytes = self.settings.workspace_disk_bytes or shutil.disk_usage(self.folder).total
         free = min(max_bytes, shutil.disk_usage(self.folder).free - 2 * self.settings.min_free_bytes)
         try:
-            has_succeeded = await _copy_output(holder.enter(command), partial, max(free, 0))
+            has_succeeded = await _copy_output([*LOW_PRIORITY, *holder.enter(command)], partial, max(free, 0))
             size = partial.stat().st_size
             if has_succeeded and 0 < size < free:
                 partial.chmod(0o644)

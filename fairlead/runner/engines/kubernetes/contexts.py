@@ -19,7 +19,7 @@ from fairlead.client import ClientError
 from fairlead.client.kubeconfig import find_entry, parse_kubeconfig
 from fairlead.client.kubeconfig_export import export_context
 from fairlead.core.files import FileProblem, read_file
-from fairlead.core.findings import Finding
+from fairlead.core.machine.findings import Finding
 from fairlead.core.objects import Object, get_path
 from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.kubernetes.cluster import Cluster

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fairlead.core.findings import Finding
+from fairlead.core.machine.findings import Finding
 from fairlead.core.objects import metadata
 from fairlead.runner.engines.contract import (
     ByteStream,

@@ -11,6 +11,7 @@ import pytest
 from fairlead.runner.engines.devcontainer.inside import builds
 from fairlead.runner.engines.devcontainer.inside.build_key import Build
 from fairlead.runner.engines.devcontainer.inside.pulls import PullFailed
+from fairlead.runner.engines.devcontainer.inside.run_options import Refused
 
 PODMAN = """#!/usr/bin/env python3
 import json, os, sys
@@ -78,7 +79,12 @@ class Podman:
     def run(self, *arguments: str, is_shared: bool = True) -> int:
         for name in ("calls", "announced"):
             (self.folder / name).unlink(missing_ok=True)
-        settings = {"podman": self.path, "is_shared": is_shared, "build": ["--network=host"]}
+        settings = {
+            "podman": self.path,
+            "is_shared": is_shared,
+            "build": ["--network=host"],
+            "work_folder": str(self.folder),
+        }
         return builds.run_build(arguments, settings)
 
 
@@ -93,11 +99,12 @@ def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Podman:
     (tmp_path / "Dockerfile").write_text("FROM debian\n")
     monkeypatch.setattr(builds, "CACHE", str(tmp_path / "cache"))
 
-    def announce(key: str | None) -> None:
+    def announce(key: str | None) -> bool:
         calls = tmp_path / "calls"
         is_early = not calls.exists() or "build" not in calls.read_text()
         with (tmp_path / "announced").open("a") as file:
             file.write(f"{key if is_early else 'too late'}\n")
+        return (tmp_path / "awaited").exists()
 
     monkeypatch.setattr(builds, "announce", announce)
     return podman
@@ -227,6 +234,23 @@ def test_a_context_that_is_no_folder_is_not_shared(podman: Podman) -> None:
         assert builds.find_key(build, podman.path) is None
 
 
+@pytest.mark.parametrize("context", ["/", "..", "link", "../secrets", "https://example.com/x.git", "-"])
+def test_a_context_outside_of_the_repository_is_refused(podman: Podman, context: str) -> None:
+    """There are secrets, which would be in the image, and with it in the archive for others."""
+    (podman.folder / "link").symlink_to("/etc")
+    path = context if context.startswith(("/", "http", "-")) else f"{podman.folder}/{context}"
+    with pytest.raises(Refused, match="not in the repository"):
+        podman.run("-f", f"{podman.folder}/Dockerfile", "-t", "x", path)
+    assert podman.calls == []
+
+
+def test_contexts_that_the_cli_makes_itself_are_built(podman: Podman, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = podman.folder.parent / "made/container-features"
+    made.mkdir(parents=True)
+    monkeypatch.setattr(builds, "CLI_FOLDERS", (str(made.parent),))
+    assert podman.run("-f", f"{podman.folder}/Dockerfile", "-t", "x", str(made)) == 0
+
+
 @pytest.mark.parametrize("name", ["Dockerfile.dockerignore", "Dockerfile.containerignore", "context/.dockerignore"])
 def test_a_list_of_files_to_leave_out_that_is_a_link_is_not_shared(podman: Podman, name: str) -> None:
     (podman.folder / name).symlink_to("elsewhere")
@@ -254,6 +278,17 @@ def test_what_another_workspace_built_is_loaded(podman: Podman) -> None:
     assert podman.run(*list_arguments(podman)) == 0
     assert "load --quiet" in podman.calls and not [call for call in podman.calls if call.startswith("build")]
     assert (podman.images["x"], podman.images["y"]) == ({"Id": "loaded"}, {"Id": "loaded"})
+
+
+def test_what_has_got_the_name_of_a_shared_image_is_not_given_to_others(podman: Podman) -> None:
+    """An archive in the repository, which podman has unpacked as the image of a service, names its images itself. The
+    key of what another branch builds is known to who has read that."""
+    key = find_key(podman)
+    podman.set_images({**podman.images, f"{builds.SHARED}:{key}": {"Id": "planted"}}, {})
+    (podman.folder / "awaited").touch()
+    assert podman.run(*list_arguments(podman)) == 0
+    assert podman.announced == [key]
+    assert podman.images["x"] == podman.images[f"{builds.SHARED}:{key}"] == {"Id": "built"}
 
 
 def test_an_archive_that_cannot_be_used_leads_to_a_build(podman: Podman) -> None:

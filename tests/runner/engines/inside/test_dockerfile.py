@@ -203,3 +203,12 @@ def test_a_value_that_is_not_plain_is_not_shared() -> None:
 )
 def test_lines_are_joined_as_podman_joins_them(text: str, instructions: list[str]) -> None:
     assert list(split_instructions(text)) == instructions
+
+
+@pytest.mark.parametrize(
+    "text", ["\n " * 400_000, "RUN x \\\n" + "y \\\n" * 250_000 + "z\n"], ids=["empty lines", "continued lines"]
+)
+def test_a_large_file_is_read_in_linear_time(text: str) -> None:
+    """A build would hold up others of its repository."""
+    used = read_dockerfile(f"FROM a\n{text}", {})
+    assert used is not None and used.images == ["a"]

@@ -20,6 +20,9 @@ _VARIABLE = re.compile(
 _ASSIGNMENT = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][\w.-]*)[ \t]*=[ \t]*(?P<value>.*)", re.A)
 _QUOTED = re.compile(r"(?P<quote>[\"'])(?P<value>.*)(?P=quote)(?:[ \t]+#.*)?[ \t]*")
 
+_COMMENT = re.compile(r"(?<=\s)#")
+"""What is before it is stripped afterwards: a repeat of spaces would be tried from each of them."""
+
 
 @dataclass(slots=True)
 class Variables:
@@ -108,7 +111,7 @@ def parse_variables(text: str) -> dict[str, str]:
             continue
         quoted = _QUOTED.fullmatch(found["value"])
         if quoted is None:
-            values[found["name"]] = re.split(r"\s+#", found["value"], maxsplit=1)[0].strip()
+            values[found["name"]] = _COMMENT.split(found["value"], maxsplit=1)[0].strip()
         else:
             is_plain = quoted["quote"] == "'"
             values[found["name"]] = quoted["value"] if is_plain else quoted["value"].replace(r"\n", "\n")

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fairlead.runner.engines.contract import invalid_configuration
+from fairlead.runner.engines.devcontainer.adaptation import BIND, MACHINE_PATHS, VOLUME, parse_volume
 
 Service = dict[str, Any]
 REPLACED = frozenset({"command", "entrypoint", "test"})
 """Lists that a later file replaces. Others are joined."""
-BIND, VOLUME, TMPFS = "bind", "volume", "tmpfs"
-MACHINE_PATHS = ("/", "~", "$")
+TMPFS, STARTED = "tmpfs", "service_started"
+MAX_PROPERTIES, MAX_ENTRIES = 100, 1000
+"""Of a service, and of each of its properties, with what it extends."""
+MAX_COMMAND_CHARACTERS = 1 << 16
 REMOTE_CONTEXTS = ("git@", "github.com/", "docker-image://")
 
 
@@ -22,6 +25,9 @@ def normalize_service(name: str, raw: Any, folder: str) -> Service:
     """A service with its properties in one form. `folder` is what its paths are relative to. Raises EngineError."""
     if not isinstance(raw, Mapping):
         raise invalid_configuration(f"the service {name} in the Compose files is no mapping")
+    if len(raw) > MAX_PROPERTIES:
+        what = f"the service {name} in the Compose files"
+        raise invalid_configuration(f"{what} has more than {MAX_PROPERTIES} properties")
     where = f"services.{name}"
     return {
         key: FORMS[key](value, f"{where}.{key}", folder) if key in FORMS else value
@@ -41,6 +47,8 @@ def merge_services(below: Service, above: Service) -> Service:
             merged[key] = [*earlier, *value]
         else:
             merged[key] = value
+        if isinstance(merged[key], dict | list) and len(merged[key]) > MAX_ENTRIES:
+            raise invalid_configuration(f"{key} of the Compose files has more than {MAX_ENTRIES} entries")
     return merged
 
 
@@ -61,8 +69,11 @@ def read_words(value: Any, where: str, folder: str = "") -> list[str]:
     """A command, as a list or as in a shell."""
     if isinstance(value, list):
         return [read_text(each, where) for each in value]
+    text = read_text(value, where)
+    if len(text) > MAX_COMMAND_CHARACTERS:
+        raise invalid_configuration(f"{where} of the Compose files has more than {MAX_COMMAND_CHARACTERS} characters")
     try:
-        return shlex.split(read_text(value, where))
+        return shlex.split(text)
     except ValueError as error:
         raise invalid_configuration(f"{where} of the Compose files is no command: {error}") from None
 
@@ -88,8 +99,7 @@ def _read_build(value: Any, where: str, folder: str) -> dict[str, Any]:
     context = read_text(build.get("context") or ".", f"{where}.context")
     is_remote = "://" in context or context.startswith(REMOTE_CONTEXTS)
     build["context"] = context if is_remote else resolve_path(folder, context)
-    if build.get("args"):
-        build["args"] = _read_assignments(build["args"], f"{where}.args", folder)
+    build["args"] = _read_assignments(build.get("args") or [], f"{where}.args", folder)
     return build
 
 
@@ -122,12 +132,8 @@ def _read_volume(value: Any, where: str, folder: str) -> tuple[str, dict[str, An
         target = read_text(value.get("target") or "", where)
         is_read_only = is_on(value.get("read_only"))
     else:
-        text = read_text(value, where)
-        source, has_target, rest = text.partition(":")
-        target, _, options = rest.partition(":") if has_target else (source, "", "")
-        source = source if has_target else ""
-        kind = BIND if source.startswith((*MACHINE_PATHS, ".")) else VOLUME
-        is_read_only = "ro" in options.split(",")
+        volume = parse_volume(read_text(value, where))
+        kind, source, target, is_read_only = volume.kind, volume.source, volume.target, volume.is_read_only
     if kind == BIND and not source.startswith(MACHINE_PATHS):
         source = resolve_path(folder, source)
     return target, {"type": kind, "source": source, "is_read_only": is_read_only}
@@ -163,9 +169,9 @@ FORMS: Mapping[str, Callable[[Any, str, str], Any]] = {
 def list_dependencies(service: Service) -> Iterator[tuple[str, str]]:
     """The services that one needs, and the condition that each has to meet first."""
     for name, fields in service.get("depends_on", {}).items():
-        yield name, str(fields.get("condition") or "service_started")
+        yield name, str(fields.get("condition") or STARTED)
     for link in service.get("links", ()):
-        yield link.partition(":")[0], "service_started"
+        yield link.partition(":")[0], STARTED
     mode = str(service.get("network_mode") or "")
     if mode.startswith("service:"):
-        yield mode.removeprefix("service:"), "service_started"
+        yield mode.removeprefix("service:"), STARTED

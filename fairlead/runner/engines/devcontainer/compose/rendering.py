@@ -12,11 +12,22 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.runner.engines.contract import invalid_configuration
-from fairlead.runner.engines.devcontainer.adaptation import LOCAL_FOLDER, OWN_NETWORK, WHY_LEFT_OUT, adapt_properties
+from fairlead.runner.engines.contract import invalid_configuration, policy_violation
+from fairlead.runner.engines.devcontainer.adaptation import (
+    BIND,
+    LOCAL_FOLDER,
+    OWN_NETWORK,
+    VOLUME,
+    WHY_LEFT_OUT,
+    Volume,
+    adapt_properties,
+    parse_port,
+)
 from fairlead.runner.engines.devcontainer.compose.loading import Compose
-from fairlead.runner.engines.devcontainer.compose.model import BIND, TMPFS, VOLUME, Service, is_on, list_dependencies
+from fairlead.runner.engines.devcontainer.compose.model import Service, is_on, list_dependencies
 from fairlead.runner.engines.devcontainer.grant import Grant
+from fairlead.runner.engines.devcontainer.image_names import is_name
+from fairlead.runner.engines.devcontainer.inside.services import COMPLETED, HEALTHY, read_test
 from fairlead.runner.engines.devcontainer.policy import COMPOSE
 
 MAX_HOSTS = 64
@@ -27,7 +38,6 @@ DURATION = re.compile(
 )
 MAX_WAIT_SECONDS = 240
 DEFAULT_INTERVAL, DEFAULT_RETRIES = 30.0, 3
-HEALTHY, COMPLETED, STARTED = "service_healthy", "service_completed_successfully", "service_started"
 RESTARTS = ("no", "always", "on-failure", "unless-stopped")
 READ = frozenset(
     {
@@ -98,7 +108,7 @@ def render_compose(configuration: Mapping[str, Any], compose: Compose, folder: s
     main = chosen[name]
     plan = {
         "hosts": list(_list_hosts(chosen))[:MAX_HOSTS],
-        "main": {**_describe_main_command(main, configuration), "waits": _list_waits(main, chosen)},
+        "main": {"name": name, **_describe_main_command(main, configuration), "waits": _list_waits(main, chosen)},
         "services": [
             _plan_service(rendering, each, service, chosen, name) for each, service in chosen.items() if each != name
         ],
@@ -158,7 +168,7 @@ def _list_hosts(services: Mapping[str, Service]) -> Iterator[str]:
         names[name] = None
         aliases = service.get("networks")
         networks = aliases.values() if isinstance(aliases, Mapping) else ()
-        listed = [each for network in networks if isinstance(network, Mapping) for each in network.get("aliases") or ()]
+        listed = [each for network in networks for each in _read_list(_read_mapping(network).get("aliases"))]
         linked = [link.partition(":")[2] for link in service.get("links", ())]
         for each in (service.get("container_name"), service.get("hostname"), *listed, *linked):
             if each:
@@ -180,20 +190,13 @@ def _describe_health(service: Service) -> dict[str, Any]:
     check = service.get("healthcheck")
     fields: Mapping[str, Any] = check if isinstance(check, Mapping) else {}
     test = fields.get("test")
-    words = [str(each) for each in test] if isinstance(test, list) else []
-    command: list[str] = []
-    if isinstance(test, str) and test:
-        command = ["/bin/sh", "-c", test]
-    elif words[:1] == ["CMD-SHELL"]:
-        command = ["/bin/sh", "-c", " ".join(words[1:])]
-    elif words[:1] == ["CMD"]:
-        command = words[1:]
+    words = ["CMD-SHELL", test] if isinstance(test, str) and test else [str(each) for each in _read_list(test)]
     interval = _read_seconds(fields.get("interval"), DEFAULT_INTERVAL)
     retries = fields.get("retries")
     count = retries if isinstance(retries, int) and not isinstance(retries, bool) and retries > 0 else DEFAULT_RETRIES
     seconds = _read_seconds(fields.get("start_period"), 0.0) + interval * count
     is_off = is_on(fields.get("disable")) or words[:1] == ["NONE"]
-    return {"command": command, "seconds": min(max(seconds, 30.0), MAX_WAIT_SECONDS), "is_off": is_off}
+    return {"command": read_test(words), "seconds": min(max(seconds, 30.0), MAX_WAIT_SECONDS), "is_off": is_off}
 
 
 def _read_seconds(value: Any, default: float) -> float:
@@ -209,9 +212,8 @@ def _read_seconds(value: Any, default: float) -> float:
 def _describe_service(rendering: _Rendering, name: str, service: Service) -> dict[str, Any]:
     """A service as properties of a devcontainer.json."""
     _leave_out(rendering, name, service)
-    environment = service.get("environment", {})
     properties: dict[str, Any] = {
-        "containerEnv": {key: text for key, text in environment.items() if text is not None},
+        "containerEnv": _select_set(service.get("environment", {})),
         "mounts": list(_list_mounts(rendering, name, service)),
         "capAdd": list(dict.fromkeys(service.get("cap_add", ()))),
         "securityOpt": list(dict.fromkeys(service.get("security_opt", ()))),
@@ -246,8 +248,7 @@ def _list_mounts(rendering: _Rendering, name: str, service: Service) -> Iterator
             source = rendering.grant.work_folder
         elif kind == VOLUME and not source:  # one without a name is of this service alone
             source = re.sub(r"[^A-Za-z0-9]+", "-", f"{name}{target}")
-        fields = [f"type={kind}", *([f"source={source}"] if kind != TMPFS else []), f"target={target}"]
-        yield ",".join([*fields, *(["readonly"] if volume["is_read_only"] else [])])
+        yield Volume(kind, source, target, volume["is_read_only"]).describe()
     for entry in service.get("tmpfs", ()):
         yield f"type=tmpfs,target={entry.partition(':')[0]}"
 
@@ -287,10 +288,8 @@ def _read_port(entry: Any) -> tuple[int | None, int | None]:
         parts = str(entry).removesuffix("/tcp").split(":")
         texts = [parts[-1], parts[-2] if len(parts) > 1 else ""]
         is_tcp = True
-    numbers = [
-        int(each) if each.isascii() and each.isdecimal() and 0 < int(each[:6]) < 65536 else None for each in texts
-    ]
-    return (numbers[0] if is_tcp else None), numbers[1]
+    inner, outer = map(parse_port, texts)
+    return (inner if is_tcp else None), outer
 
 
 # --- the workspace ----------------------------------------------------------------------------------------------------
@@ -343,7 +342,7 @@ def _describe_image(name: str, service: Service, folder: str) -> dict[str, Any]:
     described: dict[str, Any] = {
         "context": posixpath.relpath(context, folder),
         "dockerfile": posixpath.relpath(dockerfile, folder),
-        "args": {key: text for key, text in build.get("args", {}).items() if text is not None},
+        "args": _select_set(build.get("args", {})),
         "target": build.get("target"),
         "cacheFrom": build.get("cache_from"),
     }
@@ -354,6 +353,8 @@ def _read_image(name: str, service: Service) -> str:
     image = service.get("image")
     if not isinstance(image, str) or not image or image.startswith("-"):
         raise invalid_configuration(f"the service {name} in the Compose files has neither an image nor a build")
+    if not is_name(image):
+        raise policy_violation(f"the image {image[:200]!r} of the service {name} is refused: it is no name of an image")
     return image
 
 
@@ -386,7 +387,7 @@ def _plan_service(
             "context": context,
             "dockerfile": dockerfile,
             "target": str(build.get("target") or ""),
-            "args": {key: text for key, text in build.get("args", {}).items() if text is not None},
+            "args": _select_set(build.get("args", {})),
         }
         if build
         else None,
@@ -415,6 +416,11 @@ def _list_options(properties: Mapping[str, Any]) -> Iterator[str]:
     yield from (["--privileged"] if properties.get("privileged") else [])
     yield from (["--init"] if properties.get("init") else [])
     yield from properties.get("runArgs", ())
+
+
+def _select_set(variables: Mapping[str, str | None]) -> dict[str, str]:
+    """Those with a value: others would have that of the machine."""
+    return {name: text for name, text in variables.items() if text is not None}
 
 
 def _read_list(value: Any) -> list[Any]:

@@ -18,17 +18,18 @@ SECONDS = 10.0
 """For which the runner is waited for. Without it, what is built is not shared."""
 
 
-def announce(key: str | None) -> None:
+def announce(key: str | None) -> bool:
     """Names the image; None if the runner should expect none. Only the first call in a holder has an effect, and only
-    if the runner waits for it."""
+    if the runner waits for it: says whether it does."""
     if not os.path.exists(PIPE):
-        return
+        return False
     deadline = time.monotonic() + SECONDS
     while not _write(f"{key or NO_KEY}\n") and time.monotonic() < deadline:
         time.sleep(0.02)
     while not os.path.exists(TAKEN) and time.monotonic() < deadline:
         time.sleep(0.02)
     os.unlink(PIPE)
+    return True
 
 
 def _write(line: str) -> bool:

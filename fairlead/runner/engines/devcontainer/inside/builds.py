@@ -16,10 +16,13 @@ from .announcement import announce
 from .build_key import KEY_LENGTH, Build, compute_key, explain_difference, ignore_files
 from .dockerfile import read_dockerfile
 from .pulls import PullFailed, pull_image
+from .run_options import Refused, is_below
 
 SHARED = "localhost/fairlead-shared"
 CACHE = "/cache"
 MAX_DOCKERFILE_BYTES = 1 << 20
+CLI_FOLDERS = ("/var/tmp/devcontainercli-root", "/ws/home/empty-folder")
+"""The contexts that the CLI makes itself: of features, and an empty one for what is built from an image."""
 OF_FEATURES = ["FROM", "scratch", "COPY", ".", "/tmp/build-features/"]
 VALUED = frozenset({"-f", "-t", "--target", "--build-arg", "--label"})
 FLAGS = frozenset({"--no-cache", "--pull"})
@@ -28,8 +31,10 @@ PREPROCESSED = ".in"
 
 
 def run_build(arguments: Sequence[str], settings: Mapping[str, Any]) -> int:
-    """Returns the exit code for the CLI. Raises PullFailed if the build failed, and an image of it is missing."""
+    """Returns the exit code for the CLI. Raises Refused, and PullFailed if the build failed, and an image of it is
+    missing."""
     podman = settings["podman"]
+    check_context(arguments[-1], settings["work_folder"])
     command = [podman, "build", *settings["build"], *arguments]
     build = parse_build(arguments)
     if build is not None and is_of_features(build):
@@ -42,10 +47,10 @@ def run_build(arguments: Sequence[str], settings: Mapping[str, Any]) -> int:
         if code != 0:
             raise
         return code
-    announce(key)
+    is_awaited = announce(key)
     if build is None or key is None:
         return subprocess.run(command, check=False).returncode
-    if not build.is_fresh and load_shared(key, build.tags, podman):
+    if not build.is_fresh and load_shared(key, build.tags, podman, is_awaited=is_awaited):
         print("nothing to build: this image was built before, for a workspace of this repository", file=sys.stderr)
         return 0
     print(f"no image that was built before fits: {explain_difference(key, list_cached_keys())}", file=sys.stderr)
@@ -53,6 +58,14 @@ def run_build(arguments: Sequence[str], settings: Mapping[str, Any]) -> int:
     if code == 0:
         subprocess.run([podman, "tag", build.tags[0], f"{SHARED}:{key}"], check=False)
     return code
+
+
+def check_context(context: str, work_folder: str) -> None:
+    """Raises Refused for a folder that is not in the repository: elsewhere in the holder are secrets, and images of
+    others, which would be in the result."""
+    path = os.path.realpath(context)
+    if not any(is_below(path, folder) for folder in (work_folder, *CLI_FOLDERS)):
+        raise Refused(f"the context {context} of a build, which is not in the repository")
 
 
 def is_of_features(build: Build) -> bool:
@@ -66,10 +79,11 @@ def is_of_features(build: Build) -> bool:
         return False
 
 
-def load_shared(key: str, tags: Sequence[str], podman: str) -> bool:
-    """Whether the image was there."""
+def load_shared(key: str, tags: Sequence[str], podman: str, *, is_awaited: bool) -> bool:
+    """Whether the image was there. If the runner will save it for others, that is the one of an archive, and not one
+    that has got the name on this disk: images of archives in the repository have any names that they like."""
     name = f"{SHARED}:{key}"
-    if subprocess.run([podman, "image", "exists", name], check=False).returncode != 0:
+    if is_awaited or subprocess.run([podman, "image", "exists", name], check=False).returncode != 0:
         archive = f"{CACHE}/{key}.tar"
         if not os.path.exists(archive):
             return False

@@ -21,7 +21,7 @@ FLAGS: Mapping[str, frozenset[str]] = {
     "ADD": frozenset({"--chown", "--chmod"}),
     "RUN": frozenset({"--mount", "--network", "--security"}),
 }
-_ESCAPE = re.compile(r"^\s*#\s*escape\s*=", re.IGNORECASE | re.MULTILINE)
+_ESCAPE = re.compile(r"^[ \t\r]*#[ \t\r]*escape[ \t\r]*=", re.IGNORECASE | re.MULTILINE)
 _CONTINUATION = re.compile(r"\\[ \t]*\Z")
 _HERE_DOCUMENT = re.compile(r"<\S*<")
 _PLAIN_FLAG = re.compile(r"(--[a-z-]+)(?:=([^\"'\\]*))?")
@@ -84,19 +84,18 @@ def read_dockerfile(text: str, arguments: Mapping[str, str]) -> UsedByDockerfile
 
 def split_instructions(text: str) -> Iterator[str]:
     """One logical line per instruction, without comments."""
-    pending = ""
+    pending: list[str] = []
     for line in text.split("\n"):
         line = line.removesuffix("\r")
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        joined = pending + line
         if _CONTINUATION.search(line):
-            pending = _CONTINUATION.sub("", joined)
+            pending.append(_CONTINUATION.sub("", line))
             continue
-        pending = ""
-        yield joined.strip()
-    if pending.strip():
-        yield pending.strip()
+        yield "".join([*pending, line]).strip()
+        pending = []
+    if rest := "".join(pending).strip():
+        yield rest
 
 
 def _parse_instruction(line: str) -> Instruction | None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from .announcement import announce
 from .pulls import PullFailed, pull_image
-from .run_options import LeftOut, rewrite_run
+from .run_options import LeftOut, Refused, rewrite_run
 
 PLAN = "/run/services.json"
 LABEL = "fairlead.service"
@@ -63,13 +63,17 @@ def host_options(plan: Mapping[str, Any]) -> list[str]:
 
 
 def prepare(settings: Settings) -> str:
-    """Builds and pulls what new containers need. Returns why that failed; empty if it did not. Raises PullFailed."""
+    """Builds and pulls what new containers need. Returns why that failed; empty if it did not. Raises Refused and
+    PullFailed."""
+    from .builds import check_context  # which the shim, whose commands use this module, has no use for
+
     podman = settings["podman"]
     plan = read_plan() or {"services": ()}
     for service in plan["services"]:
         if find_container(podman, service["name"])[0] == service["digest"]:
             continue
         if service["build"]:
+            check_context(service["build"]["context"], settings["work_folder"])
             announce(None)  # it runs what the repository says
             if build_image(settings, service) != 0:
                 return f"the image of the service {service['name']} cannot be built"
@@ -205,10 +209,17 @@ def find_image_test(podman: str, name: str) -> list[str]:
     """The command by which an image says whether it is healthy; empty if it has none."""
     image = _ask(podman, "container", "inspect", "--format={{.Image}}", container_name(name))
     found = json.loads(_ask(podman, "image", "inspect", "--format={{json .HealthCheck}}", image) or "null") or {}
-    test = [str(each) for each in found.get("Test") or ()]
-    if test[:1] == ["CMD-SHELL"]:
-        return ["/bin/sh", "-c", " ".join(test[1:])]
-    return test[1:] if test[:1] == ["CMD"] else []
+    return read_test([str(each) for each in found.get("Test") or ()])
+
+
+def read_test(words: Sequence[str]) -> list[str]:
+    """The command of a test as images and Compose files have it; empty if there is none."""
+    match list(words):
+        case ["CMD-SHELL", *line]:
+            return ["/bin/sh", "-c", " ".join(line)]
+        case ["CMD", *command]:
+            return command
+    return []
 
 
 def inspect_status(podman: str, name: str) -> str:
@@ -248,6 +259,9 @@ def main(arguments: Sequence[str]) -> int:
         problem = prepare(read_settings())
     except PullFailed as failure:
         record_refusal("ImagePullFailed", str(failure))
+        return 1
+    except Refused as refusal:
+        record_refusal("PolicyViolation", str(refusal))
         return 1
     if problem:
         print(json.dumps({"outcome": "error", "message": problem}))

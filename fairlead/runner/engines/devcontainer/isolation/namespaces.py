@@ -350,11 +350,14 @@ def set_attributes(descriptor: int, path: str, flags: int, attributes: int, user
 
 
 def bind_with_ids(source: str, target: str, id_map: str, root: str) -> None:
-    """Mounts a folder read-only, with the owners of its files changed as the map says: no file is copied for that."""
-    tree = check(
-        _libc.syscall(SYS_OPEN_TREE, AT_FDCWD, source.encode(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE),
-        f"open_tree {source}",
-    )
+    """Mounts a folder read-only, with the owners of its files changed as the map says: no file is copied for that.
+
+    Root does so while it sees the machine. The folder may be in one that belongs to another holder: if a registry has
+    taken that over, by a fault of podman, there may be a link in its place."""
+    folder = os.open(source, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+    flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE | AT_EMPTY_PATH
+    tree = check(_libc.syscall(SYS_OPEN_TREE, folder, b"", flags), f"open_tree {source}")
+    os.close(folder)
     with_ids = ATTRIBUTE_IDMAP | ATTRIBUTE_RDONLY | ATTRIBUTE_NOSUID | ATTRIBUTE_NODEV
     child, namespace = start_user_namespace(id_map, f"{root}/proc")
     try:

@@ -1,11 +1,11 @@
-"""Tests of `core/loop_thread.py`: results, errors and cancellation of work on an event loop in another thread."""
+"""Tests of `controllers/helm/loop_thread.py`: results, errors and cancellation of work in another thread."""
 
 import asyncio
 import threading
 
 import pytest
 
-from fairlead.core.loop_thread import run_in_loop_thread
+from fairlead.controllers.helm.loop_thread import run_in_loop_thread
 
 
 def test_the_result_comes_from_another_thread() -> None:

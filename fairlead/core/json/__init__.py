@@ -4,8 +4,8 @@ orjson already rejects NaN, invalid UTF-8 and trailing text. Depth is limited he
 exhaust the stack, and so is the length of numbers. Integers beyond 64 bits become floats, as in Kubernetes; orjson does
 so only from 2^64 on. Duplicate keys, of which orjson silently keeps the last, can be listed.
 
-Texts of more than `SMALL_BYTES` are only examined in slices (`json_outline.py`), and bodies of requests are also
-decoded in slices (`json_slices.py`): a call into C code over all of a large text would stop all other threads for too
+Texts of more than `SMALL_BYTES` are only examined in slices (`outlines.py`), and bodies of requests are also
+decoded in slices (`slices.py`): a call into C code over all of a large text would stop all other threads for too
 long.
 """
 
@@ -28,8 +28,8 @@ from fairlead.core.body_errors import (
     depth_error,
     field_path,
 )
-from fairlead.core.json_outline import LONG_INTEGER_DIGITS, Outline, outline
-from fairlead.core.json_slices import decode_in_slices
+from fairlead.core.json.outlines import LONG_INTEGER_DIGITS, Outline, outline
+from fairlead.core.json.slices import decode_in_slices
 
 __all__ = [
     "Malformed",

@@ -2,7 +2,7 @@
 
 For work whose Python code is driven by an untrusted peer, such as parsing HTTP that arrives in tiny pieces: on the
 event loop of the server, each piece would delay all requests. Threads share the interpreter, which a thread gives up
-after `SWITCH_INTERVAL_SECONDS` (`concurrency.py`).
+after `BUSY_SWITCH_SECONDS` (`core/concurrency.py`).
 
 The coroutine must use nothing that belongs to the caller's loop: futures, locks, connections.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
+from fairlead.core.concurrency import SWITCH_INTERVAL
 from fairlead.core.thread_activity import ThreadTask, track_thread
 
 T = TypeVar("T")
@@ -62,7 +63,7 @@ class _LoopThread(Generic[T]):
         result: T | None = None
         error: BaseException | None = None
         try:
-            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            with SWITCH_INTERVAL, asyncio.Runner(loop_factory=lambda: self._loop) as runner:
                 result = runner.run(self._run_work())
         except BaseException as caught:  # noqa: BLE001 - the caller gets every exception
             error = caught

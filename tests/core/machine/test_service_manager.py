@@ -1,11 +1,11 @@
-"""core/service_manager.py: READY=1 for systemd."""
+"""core/machine/service_manager.py: READY=1 for systemd."""
 
 import socket
 from pathlib import Path
 
 import pytest
 
-from fairlead.core.service_manager import notify_ready
+from fairlead.core.machine.service_manager import notify_ready
 
 
 @pytest.mark.parametrize("is_abstract", [False, True])

@@ -1,4 +1,4 @@
-"""Tests of `core/folder_security.py`: the server does not start with a data folder that others can access."""
+"""Tests of `core/machine/folder_security.py`: the server does not start with a data folder that others can access."""
 
 import grp
 import os
@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairlead.core import folder_security
 from fairlead.core.files import FileProblem, ensure_private_folder, write_file
-from fairlead.core.folder_security import is_readable_by_others, require_private, require_tamper_proof
+from fairlead.core.machine import folder_security
+from fairlead.core.machine.folder_security import is_readable_by_others, require_private, require_tamper_proof
 
 OTHER_UID = 54_321
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from fairlead.core.json_outline import iter_pieces
+from fairlead.core.json.outlines import iter_pieces
 
 GROUP_VALUES = 2_000
 GROUP_BYTES = 64 * 1024
