@@ -133,6 +133,11 @@ class Credential:
         """Whether the key is valid until `expiry`, at least, unless an object changes."""
         return not self.previous_digests and not self.is_sso_login and not self.parent
 
+    def needs_check(self, clock: Clock) -> bool:
+        """Whether a key that `depends_on_expiry_alone` has to be checked again: activity may have extended its expiry. A
+        key that was found expired stays so, also if the wall clock is set back."""
+        return self.is_expired or (self.expiry is not None and self.expiry.is_reached(clock))
+
     def digests(self) -> Iterator[str]:
         """All digests of the key, current and previous, active or not."""
         if self.current_digest:
@@ -279,8 +284,8 @@ class AccessKeyAuthenticator:
         found = self._token_cache.get().get(mark)
         if found is None:
             return None
-        user, expiry = found
-        return user if expiry is None or not expiry.is_reached(self._clock) else None
+        user, credential = found
+        return None if credential.needs_check(self._clock) else user
 
     def authenticate_token(self, token: str) -> User:
         """The user of a token. Raises Unauthorized if the key is unknown or no longer active."""
@@ -298,7 +303,7 @@ class AccessKeyAuthenticator:
         if not fits or user is None:
             raise Unauthorized(INVALID_TOKEN)
         if cache_key and credential.depends_on_expiry_alone:
-            self._token_cache.get()[cache_key] = user, credential.expiry
+            self._token_cache.get()[cache_key] = user, credential
         return user
 
     def user_of_key(self, key: str) -> User | None:
@@ -387,7 +392,7 @@ class AccessKeyAuthenticator:
         return User(subject, AUTHENTICATED_GROUPS) if subject else None
 
 
-def _new_token_cache() -> BoundedCache[bytes, tuple[User, Expiry | None]]:
+def _new_token_cache() -> BoundedCache[bytes, tuple[User, Credential]]:
     return BoundedCache(TOKEN_CACHE_SIZE)
 
 

@@ -156,6 +156,18 @@ async def test_r7_an_expired_key_stays_expired_when_it_is_updated(directory: Key
     assert is_rejected(directory)
 
 
+async def test_r7_a_key_that_was_used_before_stays_expired_when_the_clock_is_corrected(directory: KeyDirectory) -> None:
+    """Nothing has changed meanwhile but the clock. The other spelling of the header was not seen while it was ahead."""
+    await directory.add_key("k", KEY, "alice", ttl=600)
+    assert directory.authenticate(f"Bearer {KEY}")
+    assert directory.authenticate(f"bearer {KEY}")
+    directory.clock.jump(HOUR)
+    assert is_rejected(directory)
+    directory.clock.jump(-HOUR)
+    assert is_rejected(directory)
+    assert directory.rejects(f"bearer {KEY}")
+
+
 async def test_a_new_key_of_the_same_name_has_its_own_ttl(directory: KeyDirectory) -> None:
     await directory.add_key("k", KEY, "alice", ttl=60)
     directory.clock.tick(60)
