@@ -113,7 +113,7 @@ def test_other_responses_on_the_connection_do_not_count_as_progress_of_an_unread
             other = client.request("GET", f"{CONFIGMAPS}/large")
             assert client.read(lambda stream=other: stream in client.ended)  # type: ignore[misc]
     client.unblock(watch)
-    assert client.read(lambda: watch in client.ended, seconds=5), "all forty events were buffered for it"
+    assert client.read(lambda: watch in client.ended), "all forty events were buffered for it"
     assert is_expired(client.lines(watch)[-1])
     client.close()
 

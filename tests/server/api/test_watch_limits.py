@@ -17,7 +17,7 @@ from tests.harness.virtual_time import on_virtual_time
 from tests.server.api.watch_streams import LIMITS, describe_events, parse_events, read_all
 
 # On virtual time nothing takes long, unless a stream loops forever.
-pytestmark = pytest.mark.timeout(5)
+pytestmark = pytest.mark.timeout(30)
 
 
 async def open_watch(api: RegistryFixture, recheck: Callable[[], None]) -> AsyncIterator[bytes]:
