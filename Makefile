@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: docs screenshots reference manifests help up test audit lock test-barriers test-cgroup2 test-client-suites test-console test-faults test-generated test-kubernetes-engine test-long test-more test-pythons test-reference test-runner test-times test-tools test-upgrade check check-style fmt bench bench-workspaces helm-tools runner-tools tools clean dist release sbom test-container bench-console
+.PHONY: test-agents docs screenshots reference manifests help up test audit lock test-barriers test-cgroup2 test-client-suites test-console test-faults test-generated test-kubernetes-engine test-long test-more test-pythons test-reference test-runner test-times test-tools test-upgrade check check-style fmt bench bench-workspaces helm-tools runner-tools tools clean dist release sbom test-container bench-console
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
@@ -80,6 +80,9 @@ test-upgrade: $(TEST) test-tools ## start this version on the data of every rele
 
 test-runner: $(TEST) test-tools ## kill a real runner with kill -9 in each phase of up, stop and delete: ROUNDS=30 with small processes, CONTAINER_ROUNDS=12 with dev containers
 	@RUNNER_ROUNDS=$(or $(ROUNDS),30) CONTAINER_ROUNDS=$(or $(CONTAINER_ROUNDS),12) $(BIN)/pytest -n 0 tests/live/test_runner.py tests/live/devcontainer_rounds.py $(ARGS)
+
+test-agents: $(TEST) test-tools ## kill agents that dial out and their server with kill -9, and lose the connections between them, under load: ROUNDS=50
+	@AGENT_ROUNDS=$(or $(ROUNDS),50) $(BIN)/pytest -n 0 --timeout=3600 -s tests/live/test_agent_rounds.py $(ARGS)
 
 test-barriers: $(TEST) test-tools ## switch off each barrier between workspaces and the machine, and see that the test of it fails then: 15 minutes, as root
 	@$(BIN)/pytest -n 0 -v tests/runner/barriers $(ARGS)

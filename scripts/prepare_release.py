@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
 SECTION = re.compile(r"^## \[(?P<name>[^\]]+)\](?: - (?P<date>\S+))?\n", re.M)
+CHARTS = ("deploy/chart/Chart.yaml", "deploy/agent-chart/Chart.yaml")
 
 
 def main() -> int:
@@ -50,10 +51,11 @@ def find_problems(root: Path, version: str, today: date) -> list[str]:
         problems.append(
             f"tests/upgrade/fixtures has no data of {version}; run: python -m tests.upgrade.make_fixture {version}"
         )
-    chart = (root / "deploy" / "chart" / "Chart.yaml").read_text()
-    for name in ("version", "appVersion"):
-        if not re.search(rf'^{name}: "?{re.escape(version)}"?$', chart, re.M):
-            problems.append(f"{name} of deploy/chart/Chart.yaml is not {version}")
+    for file in CHARTS:
+        chart = (root / file).read_text()
+        for name in ("version", "appVersion"):
+            if not re.search(rf'^{name}: "?{re.escape(version)}"?$', chart, re.M):
+                problems.append(f"{name} of {file} is not {version}")
     if run_git(root, "status", "--porcelain"):
         problems.append("there are changes that are not committed; see: git status")
     tag = f"v{version}"

@@ -1,5 +1,5 @@
-"""Renders the chart into deploy/manifests/, for installations without Helm, and copies the alerts into the chart:
-`make manifests`.
+"""Renders the chart into deploy/manifests/, for installations without Helm, and writes what the charts have of others:
+the alerts, and the roles of agents that dial out. `make manifests`.
 """
 
 import shutil
@@ -10,8 +10,12 @@ from typing import Any
 import yaml
 from helm_python.chart import Chart
 
+from fairlead.cli.resources.cluster_role import DEFAULT_CLUSTER_ROLES, RolePart, build_objects
+
 ROOT = Path(__file__).parent.parent
 CHART, MANIFESTS = ROOT / "deploy" / "chart", ROOT / "deploy" / "manifests"
+AGENT_CHART = ROOT / "deploy" / "agent-chart"
+AGENT_ROLES = AGENT_CHART / "files" / "cluster-roles.yaml"
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fairlead"}}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "sqlite.yaml": ("one pod with a SQLite database on a volume", {}),
@@ -50,9 +54,18 @@ def manifest_text(title: str, values: dict[str, Any]) -> str:
     return header + "---\n" + yaml.safe_dump_all([NAMESPACE, *render(values)], sort_keys=False, width=120)
 
 
+def role_text() -> str:
+    """The rules of each use of a cluster."""
+    objects = build_objects(tuple(RolePart), DEFAULT_CLUSTER_ROLES, "agent", "agent")
+    roles = {each["metadata"]["name"].partition(":")[2]: each for each in objects if each["kind"] == "ClusterRole"}
+    header = "# The rules that `fairlead cluster role` prints, by use. Written by `make manifests`.\n"
+    return header + yaml.safe_dump({name: role["rules"] for name, role in roles.items()}, sort_keys=False, width=120)
+
+
 def main() -> int:
     MANIFESTS.mkdir(exist_ok=True)
     shutil.copyfile(ROOT / "deploy" / "monitoring" / "alerts.yaml", CHART / "files" / "alerts.yaml")
+    AGENT_ROLES.write_text(role_text())
     for name, (title, values) in VARIANTS.items():
         (MANIFESTS / name).write_text(manifest_text(title, values))
     return 0

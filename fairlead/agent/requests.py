@@ -26,9 +26,15 @@ from fairlead.upstream.upstream import DialledExchanges
 
 IMPERSONATION_PREFIX = "impersonate-"
 USER_HEADER, GROUP_HEADER = "impersonate-user", "impersonate-group"
+API_ROOTS = frozenset(
+    {"", ".well-known", "api", "apis", "healthz", "livez", "metrics", "openapi", "openid", "readyz", "version"}
+)
+"""First segments of the paths that are carried: the API of Kubernetes, its discovery and its health. Not among them are
+those for who operates the API server, such as `/debug` and `/logs`."""
 RESPONSE_HEADER_SECONDS = 60.0
 """How long the API server may take for the head of a response."""
 HIGH_WATER_BYTES = 256 * 1024
+MAX_SHOWN_CHARS = 100
 
 log = structlog.get_logger(__name__)
 
@@ -43,6 +49,14 @@ def check_identity(headers: Sequence[tuple[str, str]]) -> None:
     for value in (*users, *(group for group in groups if group != AUTHENTICATED)):
         if value.strip().startswith(RESERVED_PREFIX):
             raise Refused(403, f"it carries no requests as {value!a}: names of the cluster itself are not sent")
+
+
+def check_path(target: str) -> None:
+    """Raises Refused for paths that are not of the API."""
+    root, slash, _ = target.partition("?")[0].removeprefix("/").partition("/")
+    if root not in API_ROOTS or (slash and not root):
+        shown = f"/{root}"[:MAX_SHOWN_CHARS]
+        raise Refused(403, f"it carries no requests for {shown!a}: only the paths of the Kubernetes API are sent")
 
 
 class RequestService:
@@ -61,6 +75,7 @@ class RequestService:
         try:
             check_request_line(head.method, head.target)
             headers = select_headers(head.headers, frozenset())
+            check_path(head.target)
         except ApiError as error:
             raise Refused(400, error.message) from None
         await stream.accept({})

@@ -31,7 +31,7 @@ from fairlead.links.contract import (
 from fairlead.links.frames import FrameError, Hello
 from fairlead.links.limits import LinkLimits
 from fairlead.links.mux import LinkDead, Mux
-from fairlead.links.requests import INTERNAL, TIMED_OUT, UNAVAILABLE, OpenRequest, Refused, ResponseHead
+from fairlead.links.requests import INTERNAL, LOST, TIMED_OUT, UNAVAILABLE, OpenRequest, Refused, ResponseHead
 from fairlead.links.streams import Message, ResetCode, StreamReset, StreamState
 
 TICK_SECONDS = 1.0
@@ -161,7 +161,9 @@ class LinkStream:
         if isinstance(state.end, Refused):
             raise state.end
         if state.end is not None and not state.is_accepted:
-            raise Refused(UNAVAILABLE, f"the stream has ended: {state.end.reason}")
+            # Its ACCEPT may have been lost with the link.
+            code = LOST if state.end.code == ResetCode.LINK_LOST else UNAVAILABLE
+            raise Refused(code, f"the stream has ended: {state.end.reason}")
 
     async def serve(self, on_open: OpenHandler) -> None:
         """Runs the handler of a stream that the other end has opened."""

@@ -7,6 +7,8 @@ import msgspec
 
 CONFLICT, TOO_MANY, INTERNAL, NOT_SUPPORTED, UNAVAILABLE, TIMED_OUT = 409, 429, 500, 501, 503, 504
 """Codes of a refusal that this package sends itself. They are HTTP status codes, as are those of a runner."""
+LOST = 502
+"""The connection has ended before the reply to an OPEN: the other end may have begun, so it must not be sent again."""
 
 
 HTTP = "http"
@@ -77,7 +79,9 @@ class OpenRequest(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel
 
 
 class Refused(Exception):
-    """The other end does not accept a stream. `code` is an HTTP status code from 400 to 599."""
+    """The other end does not accept a stream. `code` is an HTTP status code from 400 to 599.
+
+    It has not begun what was asked for, unless the code is LOST or TIMED_OUT: then it is not known."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)

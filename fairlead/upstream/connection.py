@@ -15,14 +15,13 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from fairlead.upstream.dial import tls_alert_error
 from fairlead.upstream.errors import ProtocolError, TimedOut, Unreachable, UpstreamError
-from fairlead.upstream.messages import HOP_BY_HOP, Response
+from fairlead.upstream.messages import BODYLESS_STATUSES, HOP_BY_HOP, Response
 from fairlead.upstream.transport import ByteTransport
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_FRAMING_BYTES = 64 * 1024
 """Maximum of consecutive bytes without body data: chunk sizes, chunk extensions and trailers."""
 _STANDARD_CONNECTION_TOKENS = frozenset({b"close", b"keep-alive", b"upgrade"})
-_BODYLESS_STATUSES = frozenset({204, 304})
 
 UpgradeHandler = Callable[[ByteTransport, Sequence[tuple[str, str]], bytes], None]
 """Takes over a connection after a 101, with its headers and the bytes that follow. Raises ProtocolError."""
@@ -248,7 +247,7 @@ class Connection:
         self._is_in_head = False
         self._head_size = self._bytes_without_body = 0
         self._is_reusable = self._is_reusable and self._parser.should_keep_alive()
-        self._has_known_length = self._has_known_length or self._is_head_request or status in _BODYLESS_STATUSES
+        self._has_known_length = self._has_known_length or self._is_head_request or status in BODYLESS_STATUSES
         named = self._connection_headers
         response.status = status
         response.headers = [each for each in self._headers if each[0] not in named] if named else self._headers

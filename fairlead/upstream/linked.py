@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from fairlead.core.errors import ApiError, BadRequest, Forbidden, HeadersTooLarge
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDIN, STDOUT
-from fairlead.links.requests import HTTP, UNAVAILABLE, HttpExit, OpenRequest, Refused, RequestHead, ResponseHead
+from fairlead.links.requests import HTTP, LOST, UNAVAILABLE, HttpExit, OpenRequest, Refused, RequestHead, ResponseHead
 from fairlead.links.streams import Data, Exit, StreamReset
 from fairlead.upstream.access import Limits, Request
 from fairlead.upstream.errors import (
@@ -28,6 +28,7 @@ from fairlead.upstream.errors import (
     UpstreamError,
 )
 from fairlead.upstream.messages import (
+    BODYLESS_STATUSES,
     HOP_BY_HOP,
     NEVER_FORWARDED,
     Response,
@@ -40,7 +41,7 @@ from fairlead.upstream.stream_transport import StreamTransport
 from fairlead.upstream.websocket import MAX_REJECTION_BYTES, Handshake, UpstreamWebSocket
 
 OpenStream = Callable[[OpenRequest], Awaitable[Stream]]
-"""Opens a stream to an agent of the cluster. Raises Refused: then nothing has begun."""
+"""Opens a stream to an agent of the cluster. Raises Refused: then nothing has begun, unless its code is LOST."""
 
 
 async def refuse_stream(request: OpenRequest) -> Stream:
@@ -81,7 +82,7 @@ class LinkExchanges:
         deadline = math.inf if seconds is None else loop.time() + seconds
         head = self._build_head(request)
         await self._slots.acquire()
-        exchange = _Exchange(self._on_ended)
+        exchange = _Exchange(self._on_ended, has_body=request.method != "HEAD")
         self._exchanges.add(exchange)
         try:
             async with asyncio.timeout(min(self._limits.response_header_seconds, deadline - loop.time())):
@@ -143,9 +144,12 @@ class LinkExchanges:
 
 
 class _Exchange:
-    """One request and its response. The `ByteSource` of the response."""
+    """One request and its response. The `ByteSource` of the response. `has_body`: whether the response may have one."""
 
-    def __init__(self, on_ended: Callable[["_Exchange"], None]) -> None:
+    def __init__(self, on_ended: Callable[["_Exchange"], None], *, has_body: bool) -> None:
+        self._has_body = has_body
+        self._body_left: int | None = None
+        """How much of the body is to come; None if the head does not say."""
         self._loop = asyncio.get_running_loop()
         self.response = Response(self, self._loop.create_future())
         self._on_ended = on_ended
@@ -203,8 +207,10 @@ class _Exchange:
                         self._receive_head(message)
                     case Data(channel, content) if channel == STDOUT:
                         await self._may_read.wait()
-                        self.response.feed(content)
+                        self._receive_body(content)
                     case Exit(HttpExit.COMPLETE) if self.response.head_received.done():
+                        if self._body_left:
+                            raise ProtocolError("the cluster's response is shorter than its Content-Length")
                         self._end(None)
                         for task in self._tasks[1:]:
                             task.cancel()
@@ -216,14 +222,27 @@ class _Exchange:
         except StreamReset:
             self.fail(_lost_error(self.response))
         except ApiError:  # headers that HTTP does not allow
-            self.fail(ProtocolError("the cluster's response is not valid HTTP"))
+            self.fail(_not_http())
+        except ProtocolError as error:
+            self.fail(error)
 
     def _receive_head(self, head: ResponseHead) -> None:
+        if head.status < 200:  # the client would wait for another one, or take what follows for another protocol
+            raise _not_http()
         self.response.headers = select_headers(head.headers, HOP_BY_HOP)
-        read_content_length(self.response.headers)
+        length = read_content_length(self.response.headers)
+        self._body_left = length if self._has_body and head.status not in BODYLESS_STATUSES else 0
         self.response.status = head.status
         if not self.response.head_received.done():
             self.response.head_received.set_result(None)
+
+    def _receive_body(self, content: bytes) -> None:
+        """No client may get more than the head has announced: it would take that for its next response."""
+        if self._body_left is not None:
+            self._body_left -= len(content)
+            if self._body_left < 0:
+                raise ProtocolError("the cluster's response is longer than its Content-Length")
+        self.response.feed(content)
 
     async def _upload(self, stream: Stream, body: bytes | AsyncIterator[bytes]) -> None:
         try:
@@ -253,6 +272,8 @@ async def _shake_hands(stream: Stream, handshake: Handshake) -> UpstreamWebSocke
                     assert handshake.websocket is not None
                     return handshake.websocket
                 case ResponseHead():
+                    if message.status < 200:
+                        raise _not_http()
                     head = message
                 case Data(channel, content) if channel == STDOUT and len(body) + len(content) <= MAX_REJECTION_BYTES:
                     body += content
@@ -263,7 +284,7 @@ async def _shake_hands(stream: Stream, handshake: Handshake) -> UpstreamWebSocke
     except StreamReset:
         raise _lost_error(None) from None
     except BadRequest:
-        raise ProtocolError("the cluster's response is not valid HTTP") from None
+        raise _not_http() from None
     if head is None:
         raise _lost_error(None)
     stream.abandon("the handshake is over")
@@ -282,6 +303,8 @@ def _refusal_error(refusal: Refused) -> UpstreamError | ApiError:
             return ClusterLimitExceeded(f"too many concurrent requests to this cluster: {refusal.message}")
         case 504:
             return _no_response()
+        case _ if refusal.code == LOST:
+            return _lost_error(None)
         case _:
             return AgentUnavailable(refusal.message)
 
@@ -299,6 +322,10 @@ def _lost_error(response: Response | None) -> UpstreamError:
     return Unreachable(
         "the connection of its agent was lost before the response, so the request may have been executed; try again"
     )
+
+
+def _not_http() -> ProtocolError:
+    return ProtocolError("the cluster's response is not valid HTTP")
 
 
 def _no_response() -> TimedOut:

@@ -39,6 +39,7 @@ AUTHORIZATION = "authorization"
 NEVER_FORWARDED = HOP_BY_HOP | {AUTHORIZATION, "cookie", "host", "expect", "content-length"}
 """Never forwarded from the client: set by us, or not sent at all."""
 MAX_LENGTH_DIGITS = 18
+BODYLESS_STATUSES = frozenset({204, 304})
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _REQUEST_TARGET = re.compile(r"/[!-~]*")

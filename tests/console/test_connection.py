@@ -8,7 +8,6 @@ import pytest
 from fairlead.core.crypto.certificates import Certificates
 from tests.console.browser import Browser, Page, role
 from tests.console.conftest import SignIn
-from tests.console.relay import Relay, running_relay
 from tests.console.servers import (
     ADMIN,
     GROUP,
@@ -19,6 +18,7 @@ from tests.console.servers import (
     running_console,
 )
 from tests.harness.eventually import wait_until
+from tests.harness.relay import Relay, running_relay
 
 CONFIG = f"{GROUP}/configs/service-manager-config"
 LIVE, NOT_LIVE = ".connection:not(.stale)", ".connection.stale"

@@ -25,7 +25,7 @@ MessageHandler = Callable[[ServerProtocol, Frame], None]
 
 
 async def serve_websocket(request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    if request.path == "/fake/refuse":
+    if request.path.endswith("/fake/refuse"):
         writer.write(build_status_response(403, "Forbidden", "exec is forbidden").encode(request.method))
         await reader.read()
         return False

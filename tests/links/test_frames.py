@@ -73,6 +73,7 @@ DECODERS = (
     frames.decode_hello,
     frames.decode_open,
     frames.decode_accept,
+    frames.decode_head,
     frames.decode_refuse,
     frames.check_ping,
 )

@@ -1,17 +1,15 @@
 """HTTP streams: heads, versions, the order between users, the end of a link with its streams, and what is noticed while
-a reply is owed. And a simulation from a seed, whose connection is cut after each frame."""
-
-import random
+a reply is owed. `test_simulation.py` runs requests in any order."""
 
 import pytest
 
 from fairlead.links import frames
 from fairlead.links.contract import DRAINING
-from fairlead.links.frames import STDIN, STDOUT, FrameError, FrameType, Hello
+from fairlead.links.frames import STDOUT, FrameError, FrameType, Hello
 from fairlead.links.limits import LinkLimits
 from fairlead.links.mux import LinkDead, Mux
 from fairlead.links.requests import HTTP, NOT_SUPPORTED, UNAVAILABLE, OpenRequest, Refused, RequestHead, ResponseHead
-from fairlead.links.streams import Data, Exit, Message, ResetCode, StreamReset, StreamState
+from fairlead.links.streams import Data, Exit, Message, StreamReset, StreamState
 from tests.links.mux_pair import RUNNER, SERVER, MuxPair
 
 HEAD = RequestHead("GET", "/api/v1/pods?watch=1", (("accept", "application/json"),))
@@ -188,135 +186,3 @@ def test_users_take_turns_however_many_streams_they_have() -> None:
             order.append(number)
     rounds = order[9:15]  # after one frame of each stream that had nothing to send before
     assert rounds.count(one[0].number) == 3
-
-
-# --- the simulation --------------------------------------------------------------------------------------------------
-
-
-class Simulation:
-    """A server that sends requests, and an agent that executes them, in an order from a seed."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.pair = MuxPair()
-        self.requests: dict[int, StreamState] = {}
-        self.unsent: dict[int, bytes] = {}
-        self.bodies: dict[int, bytes] = {}
-        self.executed: set[int] = set()
-        self.answers: dict[int, bytearray] = {}
-        self.received: dict[int, bytearray] = {}
-        self.outcomes: dict[int, str] = {}
-        self.serving: dict[int, tuple[StreamState, bytearray]] = {}
-
-    def run(self, frames_left: int) -> int:
-        """Runs until all requests have ended, or the connection is cut after so many frames. Returns the frames that
-        were carried."""
-        carried = 0
-        for _ in range(8):
-            self._open()
-        while len(self.outcomes) < len(self.requests) or any(end.streams for end in self.pair.ends):
-            step = self.random.choice((self._carry, self._carry, self._carry, self._serve, self._use))
-            if step == self._carry:
-                carried += self._carry()
-                if carried == frames_left:
-                    break
-            else:
-                step()
-        for end in self.pair.ends:
-            end.fail("the connection was cut")
-        self._collect()
-        return carried
-
-    def _open(self) -> None:
-        body = self.random.randbytes(self.random.choice((0, 10, 40_000, 400_000)))
-        head = RequestHead("POST", "/", has_body=bool(body))
-        stream = self.pair.ends[SERVER].open(OpenRequest(HTTP, http=head))
-        self.requests[stream.number] = stream
-        self.unsent[stream.number] = self.bodies[stream.number] = body
-        self.received[stream.number] = bytearray()
-
-    def _carry(self) -> int:
-        side = self.random.choice((SERVER, RUNNER))
-        self.pair.transmit(side)
-        return int(self.pair.deliver(self.random.choice((SERVER, RUNNER))))
-
-    def _serve(self) -> None:
-        """The agent: refuses some requests, executes the others once they have arrived, and answers with an echo."""
-        agent = self.pair.ends[RUNNER]
-        while agent.opened:
-            stream = agent.opened.pop(0)
-            if self.random.random() < 0.2:
-                agent.refuse(stream, UNAVAILABLE, "not begun")
-                continue
-            agent.accept(stream, {})
-            self.serving[stream.number] = stream, bytearray()
-        for number, (stream, body) in list(self.serving.items()):
-            for message in read_all(agent, stream):
-                if isinstance(message, Data):
-                    body.extend(message.content)
-            assert stream.request.http is not None
-            is_complete = not stream.request.http.has_body or STDIN in stream.eof_received
-            if number not in self.executed and is_complete:
-                assert number not in self.executed, "executed twice"
-                self.executed.add(number)
-                agent.send_head(stream, OK)
-                self.answers[number] = body
-            if number in self.executed and not stream.has_exited:
-                answer = self.answers[number]
-                while answer and (room := agent.room(stream)):
-                    agent.send(stream, STDOUT, bytes(answer[:room]))
-                    del answer[:room]
-                if not answer:
-                    agent.send_exit(stream, 0)
-
-    def _use(self) -> None:
-        """The server: sends bodies, cancels some requests, and reads responses."""
-        server = self.pair.ends[SERVER]
-        for number, stream in self.requests.items():
-            body = self.unsent[number]
-            while body and stream.is_accepted and not stream.has_ended and (room := server.room(stream)):
-                server.send(stream, STDIN, body[:room])
-                body = self.unsent[number] = body[room:]
-            if not body and stream.is_accepted and not stream.has_ended:
-                server.send_eof(stream, STDIN)
-            if self.random.random() < 0.005:
-                server.reset(stream, ResetCode.CANCELLED, "the client has gone")
-        self._collect()
-
-    def _collect(self) -> None:
-        server = self.pair.ends[SERVER]
-        for number, stream in self.requests.items():
-            for message in read_all(server, stream):
-                if isinstance(message, Data):
-                    self.received[number].extend(message.content)
-                elif isinstance(message, Exit):
-                    self._end(number, "complete")
-            if stream.end is not None and number not in self.outcomes:
-                self._end(number, "refused" if isinstance(stream.end, Refused) else "reset")
-
-    def _end(self, number: int, outcome: str) -> None:
-        assert number not in self.outcomes, "ended twice"
-        self.outcomes[number] = outcome
-
-
-def check(simulation: Simulation) -> None:
-    for number, outcome in simulation.outcomes.items():
-        if outcome == "refused":
-            assert number not in simulation.executed, "what was refused must not have begun"
-        if outcome == "complete":
-            assert number in simulation.executed
-            assert simulation.received[number] == simulation.bodies[number]
-    assert simulation.outcomes.keys() == simulation.requests.keys(), "every request ends"
-    assert not any(end.streams for end in simulation.pair.ends)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_connection_that_is_cut_after_any_frame_ends_every_request_once(seed: int) -> None:
-    whole = Simulation(seed)
-    carried = whole.run(-1)
-    check(whole)
-    assert carried > 40
-    for cut in range(1, carried):
-        simulation = Simulation(seed)
-        simulation.run(cut)
-        check(simulation)

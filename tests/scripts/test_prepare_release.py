@@ -46,6 +46,7 @@ def tree(tmp_path: Path) -> Path:
         "fairlead/__init__.py": '__version__ = "1.2.0"\n',
         "CHANGELOG.md": CHANGELOG,
         "deploy/chart/Chart.yaml": CHART,
+        "deploy/agent-chart/Chart.yaml": CHART,
         "tests/upgrade/fixtures/1.2.0.tar.gz": "data",
     }
     for name, text in files.items():
@@ -85,6 +86,7 @@ def test_a_commit_with_everything_can_be_released(tree: Path) -> None:
         (replace_in("CHANGELOG.md", "[1.2.0]", "[1.3.0]"), 'does not begin with the sections "Unreleased" and "1.2.0"'),
         (replace_in("deploy/chart/Chart.yaml", "\nversion: 1.2.0", "\nversion: 1.2.1"), "version of deploy/chart"),
         (replace_in("deploy/chart/Chart.yaml", "appVersion: 1.2.0", "appVersion: 1.1.0"), "appVersion of deploy/chart"),
+        (replace_in("deploy/agent-chart/Chart.yaml", "\nversion: 1.2.0", "\nversion: 1.1.0"), "of deploy/agent-chart"),
         (remove_fixture, "python -m tests.upgrade.make_fixture 1.2.0"),
     ],
 )

@@ -10,13 +10,14 @@ import pytest
 from fairlead.agent.requests import RequestService
 from fairlead.core.errors import BadRequest, Forbidden, HeadersTooLarge
 from fairlead.links.contract import OpenHandler, Stream
-from fairlead.links.requests import OpenRequest, Refused, ResponseHead
+from fairlead.links.requests import HTTP, OpenRequest, Refused, RequestHead, ResponseHead
 from fairlead.upstream.access import Limits, Request
 from fairlead.upstream.dial import DirectDialer
 from fairlead.upstream.errors import (
     AgentUnavailable,
     HandshakeRejected,
     ProtocolError,
+    ResponseTooLarge,
     TimedOut,
     TlsError,
     Unreachable,
@@ -88,9 +89,9 @@ async def test_bodies_of_requests_arrive_whole(fake_cluster: FakeCluster, body: 
 
 async def test_a_large_response_that_is_read_slowly_is_complete(fake_cluster: FakeCluster) -> None:
     content = bytes(range(256)) * 20_000
-    fake_cluster.set_response("/large", CannedResponse(200, content))
+    fake_cluster.set_response("/api/large", CannedResponse(200, content))
     async with linked_upstream(fake_cluster) as linked_cluster:
-        response = await linked_cluster.upstream.send(Request("GET", "/large"))
+        response = await linked_cluster.upstream.send(Request("GET", "/api/large"))
         received = bytearray()
         while chunk := await response.read_chunk():
             received += chunk
@@ -99,9 +100,9 @@ async def test_a_large_response_that_is_read_slowly_is_complete(fake_cluster: Fa
 
 
 async def test_a_reader_that_stops_does_not_stop_the_others(fake_cluster: FakeCluster) -> None:
-    fake_cluster.set_response("/large", CannedResponse(200, bytes(8_000_000)))
+    fake_cluster.set_response("/api/large", CannedResponse(200, bytes(8_000_000)))
     async with linked_upstream(fake_cluster) as linked_cluster:
-        frozen = await linked_cluster.upstream.send(Request("GET", "/large"))
+        frozen = await linked_cluster.upstream.send(Request("GET", "/api/large"))
         for _ in range(50):
             response = await linked_cluster.upstream.send(Request("GET", "/version"))
             await response.read(READ_LIMIT)
@@ -165,7 +166,9 @@ async def test_a_certificate_that_the_agent_does_not_trust_is_named(fake_cluster
             await linked_cluster.upstream.send(Request("GET", "/version"))
 
 
-@pytest.mark.parametrize(("code", "error"), [(503, AgentUnavailable), (501, AgentUnavailable), (504, TimedOut)])
+@pytest.mark.parametrize(
+    ("code", "error"), [(503, AgentUnavailable), (501, AgentUnavailable), (504, TimedOut), (502, Unreachable)]
+)
 async def test_a_refusal_is_an_error_without_a_request(
     fake_cluster: FakeCluster, code: int, error: type[UpstreamError]
 ) -> None:
@@ -234,6 +237,109 @@ async def test_headers_of_a_hostile_agent_are_not_passed_on(
             await linked_cluster.upstream.send(Request("GET", "/version"))
 
 
+@pytest.mark.parametrize("status", [100, 101, 199])
+async def test_a_hostile_agent_cannot_leave_the_client_waiting_for_another_head(
+    fake_cluster: FakeCluster, status: int
+) -> None:
+    async def answer(request: OpenRequest, stream: Stream) -> None:
+        assert request.http is not None
+        await stream.send_head(ResponseHead(100 if request.http.upgrade else status))
+        await stream.send_exit(0)
+
+    async with linked_upstream(fake_cluster, serve=answer) as linked_cluster:
+        with pytest.raises(ProtocolError, match="not valid HTTP"):
+            await linked_cluster.upstream.send(Request("GET", "/version"))
+        with pytest.raises(ProtocolError, match="not valid HTTP"):
+            await linked_cluster.upstream.open_websocket(Request("GET", "/exec"), V5)
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "length", "body", "error"),
+    [
+        ("GET", 200, "5", b"HELLO" + b"HTTP/1.1 200 OK\r\n\r\n", "longer"),
+        ("GET", 200, "5", b"HELL", "shorter"),
+        ("HEAD", 200, "5", b"H", "longer"),
+        ("GET", 204, "", b"x", "longer"),
+        ("GET", 304, "5", b"x", "longer"),
+    ],
+)
+async def test_a_hostile_agent_cannot_put_another_response_behind_a_body(
+    fake_cluster: FakeCluster, method: str, status: int, length: str, body: bytes, error: str
+) -> None:
+    async def answer(request: OpenRequest, stream: Stream) -> None:
+        await stream.send_head(ResponseHead(status, (("content-length", length),) if length else ()))
+        await stream.send(1, body)
+        await stream.send_exit(0)
+
+    async with linked_upstream(fake_cluster, serve=answer) as linked_cluster:
+        response = await linked_cluster.upstream.send(Request(method, "/version"))
+        received = b""
+        with pytest.raises(ProtocolError, match=error):
+            while chunk := await response.read_chunk():
+                received += chunk
+        assert len(received) <= 5
+
+
+async def test_a_hostile_agent_cannot_fill_the_memory_with_an_endless_body(fake_cluster: FakeCluster) -> None:
+    sent = 0
+
+    async def flood(request: OpenRequest, stream: Stream) -> None:
+        nonlocal sent
+        await stream.send_head(ResponseHead(200))
+        while True:
+            await stream.send(1, bytes(16_000))
+            sent += 16_000
+
+    async with linked_upstream(fake_cluster, serve=flood) as linked_cluster:
+        response = await linked_cluster.upstream.send(Request("GET", "/version"))
+        agent = linked_cluster.pair.runner.mux
+        await eventually(lambda: any(each.starved_since is not None for each in agent.streams.values()))
+        assert sent < 3_000_000  # nothing reads it: then the credit is used up
+        with pytest.raises(ResponseTooLarge):
+            await response.read(READ_LIMIT)
+
+
+@pytest.mark.parametrize(
+    "target", ["/debug/pprof/", "/logs/", "/configz", "//api", "/%61pi/v1", "/apiserver", "/api\\v1"]
+)
+async def test_the_agent_carries_the_paths_of_the_api_only(fake_cluster: FakeCluster, target: str) -> None:
+    async with linked_upstream(fake_cluster) as linked_cluster:
+        with pytest.raises(Forbidden, match="only the paths of the Kubernetes API are sent"):
+            await linked_cluster.upstream.send(Request("GET", target))
+    assert fake_cluster.requests == []
+
+
+@pytest.mark.parametrize("target", ["/", "/api", "/apis?x=/debug", "/version", "/readyz/ping", "/openapi/v3"])
+async def test_the_agent_carries_discovery_and_health(fake_cluster: FakeCluster, target: str) -> None:
+    async with linked_upstream(fake_cluster) as linked_cluster:
+        await (await linked_cluster.upstream.send(Request("GET", target))).read(READ_LIMIT)
+    assert len(fake_cluster.requests) == 1
+
+
+async def test_the_agent_sends_its_own_credential_whatever_the_server_says(fake_cluster: FakeCluster) -> None:
+    """A server that was broken into does not use `LinkExchanges`, which would leave all of this out."""
+    headers = (
+        ("authorization", "Bearer stolen"),
+        ("host", "elsewhere.example.com"),
+        ("connection", "impersonate-user"),
+        ("transfer-encoding", "chunked"),
+        ("content-length", "500"),
+        ("impersonate-user", "fairlead:ada"),
+    )
+    async with linked_upstream(fake_cluster) as linked_cluster:
+        head = RequestHead("GET", "/api/v1/pods", headers)
+        stream = await linked_cluster.pair.server.open(OpenRequest(HTTP, cluster="oslo", http=head))
+        while await stream.receive() is not None:
+            pass
+    (request,) = fake_cluster.requests
+    sent = {name.lower(): value for name, value in request.headers}
+    assert sent["authorization"] == "Bearer stored-token"
+    assert sent["impersonate-user"] == "fairlead:ada"
+    assert "elsewhere" not in sent["host"]
+    assert not {"transfer-encoding", "content-length"} & sent.keys()
+    assert "impersonate-user" not in sent.get("connection", "")
+
+
 V5 = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 
 
@@ -266,7 +372,7 @@ async def test_a_websocket_that_the_cluster_closes_ends_with_its_last_message(fa
 async def test_a_rejected_websocket_has_the_response_of_the_cluster(fake_cluster: FakeCluster) -> None:
     async with linked_upstream(fake_cluster) as linked_cluster:
         with pytest.raises(HandshakeRejected) as rejected:
-            await linked_cluster.upstream.open_websocket(Request("GET", "/fake/refuse"), V5)
+            await linked_cluster.upstream.open_websocket(Request("GET", "/api/fake/refuse"), V5)
         assert rejected.value.status == 403
         assert b"exec is forbidden" in rejected.value.body
 

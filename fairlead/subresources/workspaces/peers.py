@@ -14,7 +14,7 @@ from typing import Protocol
 from fairlead.links.connection import Link
 from fairlead.links.contract import Stream
 from fairlead.links.limits import LinkLimits
-from fairlead.links.requests import OpenRequest, Refused, ResponseHead
+from fairlead.links.requests import LOST, OpenRequest, Refused, ResponseHead
 from fairlead.links.streams import Data, Eof, Exit, StreamReset
 
 
@@ -123,13 +123,15 @@ class PeerGroups:
 
 
 async def open_there(link: Link | None, request: OpenRequest) -> Stream | None:
-    """A stream at another process; None if it is not reached or does not have the runner. Raises Refused."""
+    """A stream at another process; None if it is not reached or does not have the runner. Raises Refused, with LOST if
+    it has ended with an HTTP request: an agent may have that already, so no other process must get it."""
     if link is None:
         return None
     try:
         return await link.open(request)
     except Refused as refusal:
-        if refusal.code == NOT_HERE or link.end is not None:
+        may_have_begun = refusal.code == LOST and request.http is not None
+        if refusal.code == NOT_HERE or (link.end is not None and not may_have_begun):
             return None
         raise
 

@@ -1,4 +1,4 @@
-"""A fixed address in front of servers that come and go, as behind a load balancer: what a browser sees of a restart."""
+"""A fixed address in front of servers that come and go, as behind a load balancer, or behind a network that fails."""
 
 import socket
 import threading
@@ -17,6 +17,8 @@ class Relay:
     listener: socket.socket
     target: str = ""
     sockets: list[socket.socket] = field(default_factory=list)
+    is_silent: bool = False
+    """Loses all bytes without closing a connection, as a firewall or a lost route does."""
 
     @property
     def url(self) -> str:
@@ -25,6 +27,10 @@ class Relay:
     def disconnect(self) -> None:
         """Ends all connections, and accepts no more until there is another target."""
         self.target = ""
+        self.drop()
+
+    def drop(self) -> None:
+        """Ends all connections; new ones are accepted."""
         for each in self.sockets:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -42,7 +48,17 @@ class Relay:
                 continue
             self.sockets += [near, far]
             for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=_pass_bytes, args=(source, sink), daemon=True).start()
+                threading.Thread(target=self._pass_bytes, args=(source, sink), daemon=True).start()
+
+    def _pass_bytes(self, source: socket.socket, sink: socket.socket) -> None:
+        with source:
+            with suppress(OSError):
+                while data := source.recv(BUFFER_BYTES):
+                    if not self.is_silent:
+                        sink.sendall(data)
+            for each in (source, sink):
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
 
     def _connect(self) -> socket.socket | None:
         parts = urlsplit(self.target)
@@ -50,16 +66,6 @@ class Relay:
             return socket.create_connection((parts.hostname or "", parts.port or 0)) if self.target else None
         except OSError:
             return None
-
-
-def _pass_bytes(source: socket.socket, sink: socket.socket) -> None:
-    with source:
-        with suppress(OSError):
-            while data := source.recv(BUFFER_BYTES):
-                sink.sendall(data)
-        for each in (source, sink):
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
