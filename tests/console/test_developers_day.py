@@ -1,6 +1,6 @@
-"""A developer's day with one workspace, from end to end: a private repository, git, a program in the browser, a web IDE,
-and a night's sleep. The Git server, ssh, the agent, the runner, the container and the browser are real; a program is in
-place of code-server."""
+"""A developer's day with one workspace, from end to end: a private repository, git, a program in the browser, a web
+IDE, a night's sleep, and a new container. The Git server, ssh, the agent, the runner, the container and the browser are
+real; a program is in place of code-server."""
 
 import json
 from base64 import b64encode
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.core.crypto.certificates import Certificates
+from fairlead.runner.engines.devcontainer.grant import CONTAINER
 from tests.console.browser import Browser, Page
 from tests.console.servers import ADMIN, GROUP, LOGIN_COOKIE, ConsoleServer, running_console
 from tests.harness.eventually import wait_until
@@ -36,8 +37,8 @@ while True:
     request = client.makefile("rb")
     while request.readline().strip():
         pass
-    head = f"HTTP/1.1 200 OK\\r\\nContent-Type: text/html\\r\\nContent-Length: {len(body)}\\r\\nConnection: close\\r\\n\\r\\n"
-    client.sendall(head.encode() + body)
+    head = ("HTTP/1.1 200 OK", "Content-Type: text/html", f"Content-Length: {len(body)}", "Connection: close", "", "")
+    client.sendall("\\r\\n".join(head).encode() + body)
     client.close()
 """
 EDITOR = """#!/bin/sh
@@ -48,7 +49,7 @@ INSTALL = "install -D -m 755 code-server ~/.local/share/fairlead/web-ide/node_mo
 CONFIGURATION = {"image": IMAGE, "remoteUser": "dev", "forwardPorts": [PORT], "postCreateCommand": INSTALL}
 FILES = {".devcontainer/devcontainer.json": json.dumps(CONFIGURATION), "serve.py": SERVE, "code-server": EDITOR}
 TEMPLATE = {"provider": {"name": "devcontainer", "options": {"home": {"value": "keep"}, "webIDE": {"value": "image"}}}}
-MORNING = """
+MORNING = f"""
 set -e
 cd /workspaces/*/
 git switch -q -c feature
@@ -57,6 +58,7 @@ git add hello.py && git commit -q -m "A greeting"
 git push -q -u origin feature
 echo not committed >draft.txt
 echo mine >~/notes.txt
+setsid python3 serve.py 127.0.0.1:{PORT} 'the shop' >/dev/null 2>&1 </dev/null &
 """
 NEXT_DAY = """
 set -e
@@ -87,6 +89,10 @@ class Day:
         done = self.user.run("ssh", *self.ssh_flags, host_of(NAME), script)
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode()
+
+    def run_as_root(self, script: str) -> None:
+        uid = self.user.admin.get(WORKSPACE).json()["metadata"]["uid"]
+        self.user.containers.podman(uid, "exec", "--user=root", CONTAINER, "sh", "-c", script)
 
     def list_ports(self) -> list[int]:
         return [each["port"] for each in self.user.admin.get(f"{WORKSPACE}/ports").json()["ports"]]
@@ -151,19 +157,16 @@ def day(tmp_path: Path, browser: Browser, certificates: Certificates) -> Iterato
             page.close_all()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_day_of_a_developer(day: Day) -> None:
     created = day.fairlead("create", NAME, ssh_url(day.git, "shop.git"), "--project", "web", "--template", "day")
     assert f"the workspace {NAME} is running" in created
     day.fairlead("ssh-config", "--write")
-    day.ssh(f"mkdir -p ~/.ssh && echo '{day.git.certificate}' >>~/.ssh/known_hosts")
-
-    day.ssh(MORNING)
+    day.ssh(f"mkdir -p ~/.ssh && echo '{day.git.certificate}' >~/.ssh/known_hosts\n{MORNING}")
     assert day.git.run("shop.git", "log", "-1", "--format=%an <%ae> %s", "feature").stdout.decode() == (
         "Ada Lovelace <ada@example.com> A greeting\n"
     )
 
-    day.ssh(f"cd /workspaces/*/\nsetsid python3 serve.py 127.0.0.1:{PORT} 'the shop' >/dev/null 2>&1 </dev/null &")
     wait_until(lambda: PORT in day.list_ports(), WAIT_SECONDS, what="its port is found")
     assert IDE_PORT in day.list_ports()
     day.open_port(PORT, "the shop")
@@ -181,8 +184,13 @@ def test_a_day_of_a_developer(day: Day) -> None:
     assert day.git.run("shop.git", "log", "-2", "--format=%s", "feature").stdout.decode() == "A draft\nA greeting\n"
     day.open_port(IDE_PORT, f"editor of /workspaces/{NAME}")
 
-    day.fairlead("up", NAME, "--recreate", "--project", "web")
-    assert day.ssh("cat ~/notes.txt; cd /workspaces/*/; git log -1 --format=%s") == "mine\nA draft\n"
+    day.run_as_root("echo of mine >/opt/tool")
+    day.fairlead("up", NAME, "--recreate", "--snapshot", "--project", "web")
+    day.run_as_root("! test -e /opt/tool")
+    snapshot = day.fairlead("snapshots", NAME, "--project", "web").splitlines()[1].split()[0]
+    day.fairlead("restore", NAME, snapshot, "/opt/tool", "--project", "web")
+    lasting = "cat /opt/tool ~/notes.txt; cd /workspaces/*/; git log -1 --format=%s"
+    assert day.ssh(lasting) == "of mine\nmine\nA draft\n"
 
 
 def get_status(day: Day) -> tuple[str, str]:

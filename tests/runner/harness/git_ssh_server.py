@@ -1,4 +1,4 @@
-"""A server of git repositories over SSH, on a machine of its own: it knows some public keys, and runs git's own programs.
+"""A server of git repositories over SSH, on a machine of its own: it knows some keys, and runs git's own programs.
 
 `GitServer.certificate` is its line in `known_hosts`.
 """
