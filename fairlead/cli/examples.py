@@ -79,6 +79,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "workspace up": (
         "fairlead workspace up desk --project demo",
         "fairlead workspace up desk --project demo --recreate",
+        "fairlead workspace up desk --project demo --recreate --snapshot",
     ),
     "workspace stop": ("fairlead workspace stop desk --project demo",),
     "workspace start": ("fairlead workspace start desk --project demo",),
@@ -104,6 +105,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fairlead workspace share desk 8080 --with User:ada --for 2h --project demo",
         "fairlead workspace share desk 8080 --with User:ada --end --project demo",
     ),
+    "workspace snapshots": ("fairlead workspace snapshots desk --project demo",),
+    "workspace restore": ("fairlead workspace restore desk 4f1c22ab /usr/local --project demo",),
     "workspace port-forward": ("fairlead workspace port-forward desk 8080:80 5432 --project demo",),
     "workspace delete": ("fairlead workspace delete desk --project demo",),
     "workspace hold": (

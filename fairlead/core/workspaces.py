@@ -44,6 +44,11 @@ WEB_IDE = "webIDE"
 KEEP_CONTAINER = "keepContainer"
 """The option of an `up` that starts the container that is there, also if the template has changed since."""
 
+SNAPSHOT = "snapshot"
+"""The option of an `up` that keeps what a container has outside of volumes when another one takes its place."""
+RESTORE = "restore"
+"""The option of an `up` that copies from a snapshot into the running container: its ID as `snapshot`, and a `path`."""
+
 ALLOW = "allow"
 """The option that lists the permissions of repositories."""
 SIZE_OPTIONS = frozenset({"memory", "cpus", "processes", "storage", "ephemeralStorage"})

@@ -11,6 +11,7 @@ from posixpath import basename, dirname, normpath
 from typing import Any
 
 from fairlead.core import json
+from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT
@@ -24,6 +25,7 @@ from fairlead.runner.engines.contract import (
     ExecOptions,
     Process,
     ServiceEngine,
+    SnapshotEngine,
     is_variable_name,
 )
 from fairlead.runner.git.service import GitCredentials
@@ -62,7 +64,7 @@ class RunnerActions:
         self._actions: Mapping[str, Action] = {
             **dict.fromkeys((UP, STOP, DELETE), self._run_task),
             **{"status": self._send_status, "tasks": self._send_tasks, "cancel": self._cancel, "log": self._send_log},
-            "service-log": self._send_service_log,
+            **{"service-log": self._send_service_log, "snapshots": self._send_snapshots},
             **{"exec": self._exec, "resize": self._resize},
             **{"port": self._forward_port, "download": self._download},
             **{"state": self._send_state, "set-state": self._store_state, "troubleshoot": self._troubleshoot},
@@ -94,7 +96,10 @@ class RunnerActions:
         if request.action == UP:
             await workspace.wait_for_version(request.resource_version)
             await self._require_disk(workspace)
-            task_id = workspace.request_up(request.options, request.user)
+            try:
+                task_id = workspace.request_up(request.options, request.user)
+            except EngineError as error:
+                raise Refused(409, error.message) from error
         elif request.action == STOP:
             task_id = workspace.request_stop(request.user)
         else:
@@ -155,6 +160,14 @@ class RunnerActions:
             raise Refused(409, error.message) from error
         await stream.send(STDOUT, log)
         await stream.send_exit(0)
+
+    async def _send_snapshots(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        engine = self._find_engine(workspace)
+        if engine is not None and not isinstance(engine, SnapshotEngine):
+            raise Refused(409, f"the engine {engine.name} has no snapshots")
+        found = await engine.list_snapshots(workspace.uid) if engine is not None else ()
+        shown = [{"id": each.id, "createdAt": timestamp(each.created_at), "bytes": each.size} for each in found]
+        await send_json(stream, {"snapshots": shown})
 
     async def _send_tasks(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         record = workspace.record

@@ -17,8 +17,10 @@ from fairlead.core.validators import parse_size
 from fairlead.core.workspaces import (
     ALLOW,
     PLACEMENT_OPTIONS,
+    RESTORE,
     RUNNER_SELECTOR,
     SIZE_OPTIONS,
+    SNAPSHOT,
     SOURCE_ANNOTATION,
     UP_ANNOTATION,
     WEB_IDE,
@@ -118,6 +120,7 @@ def build_spec(
     environment = _read_values(template.get("workspaceEnv"), credentials.environment)
     requested = _parse_assignments(options.get("workspaceEnv"))
     own_options = {name: value for name, value in provider.items() if name not in LIMIT_OPTIONS}
+    restored_snapshot, restored_path = _read_restore(options.get(RESTORE))
     is_for_others = is_prebuild(workspace)
     secrets = {} if is_for_others else _without(credentials.environment, requested)
     return WorkspaceSpec(
@@ -146,6 +149,9 @@ def build_spec(
         keeps_container=not record.is_template_requested,
         recreate=bool(options.get("recreate")) or record.is_for_other_owner,
         reset=bool(options.get("reset")),
+        takes_snapshot=bool(options.get(SNAPSHOT)),
+        restored_snapshot=restored_snapshot,
+        restored_path=restored_path,
         discards_home=record.is_for_other_owner,
     )
 
@@ -216,6 +222,17 @@ def _read_values(values: Any, secrets: Mapping[str, str]) -> dict[str, str]:
 
 def _read_value(value: Any) -> str:
     return str((value.get("value") if isinstance(value, Mapping) else value) or "")
+
+
+def _read_restore(value: Any) -> tuple[str, str]:
+    """The ID of a snapshot, and what to restore of it; empty if nothing is to be restored."""
+    if not value:
+        return "", ""
+    match value:
+        case {"snapshot": str(snapshot), "path": str(path)} if snapshot and path and "\0" not in path:
+            return snapshot, path
+    message = f'the option {RESTORE} must have the ID of a snapshot as "snapshot", and a "path"'
+    raise EngineError(Reason.CONFIGURATION_INVALID, message)
 
 
 def _without(values: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:

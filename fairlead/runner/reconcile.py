@@ -17,7 +17,7 @@ from fairlead.client import ClientError
 from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.waiting import Signal
-from fairlead.core.workspaces import KEEP_CONTAINER
+from fairlead.core.workspaces import KEEP_CONTAINER, RESTORE, SNAPSHOT
 from fairlead.runner.answers import parse_revision
 from fairlead.runner.api import is_gone
 from fairlead.runner.decisions import (
@@ -61,6 +61,7 @@ VERSION_POLLS, VERSION_POLL_SECONDS = 100, 0.05
 RETRY_SECONDS = 5.0
 OWNER_CHANGED = "OwnerChanged"
 ASLEEP, TEMPLATE_UNAVAILABLE, TOO_MANY_TASKS = "Asleep", "TemplateUnavailable", "TooManyTasks"
+UP_UNDER_WAY = "UpUnderWay"
 MAX_UNFINISHED_TASKS = 16
 """Requests that wait for a task that does not end. Each has a log, and a place in the journal."""
 ASLEEP_MESSAGE = f"the workspace sleeps on request; it comes up when the annotation {FORCE} is removed"
@@ -126,19 +127,25 @@ class WorkspaceReconciler:
         self._save(replace(self._require_record(), client_state=state))
 
     def request_up(self, options: Mapping[str, Any], user: str = "") -> str:
-        """Requests an `up`, and returns the ID of its task. It joins one that is under way."""
+        """Requests an `up`, and returns the ID of its task. It joins one that is under way, unless that does not do
+        what is asked for: then it raises EngineError."""
         record = self._require_record()
         task = self._require_record().last_task
         if task is not None and (task.type, task.status) == (UP, RUNNING):
+            for name in (SNAPSHOT, RESTORE):
+                if options.get(name) and options.get(name) != record.options.get(name):
+                    raise EngineError(
+                        UP_UNDER_WAY, f"another `up` is under way, without {name}; wait until it has ended"
+                    )
             return task.id
         given = {name: each for name, each in options.items() if name != KEEP_CONTAINER}
-        remembered = given or {name: each for name, each in record.options.items() if name not in ONE_TIME_OPTIONS}
+        remembered = {name: each for name, each in record.options.items() if name not in ONE_TIME_OPTIONS}
         record = replace(
             record,
             is_up_due=True,
             is_stopped=False,
             is_template_requested=not options.get(KEEP_CONTAINER),
-            options=remembered,
+            options={**remembered, **given},
         )
         return self._request(record, UP, user)
 

@@ -12,9 +12,17 @@ from msgspec.structs import replace
 
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object
+from fairlead.core.workspaces import RESTORE, SNAPSHOT
 from fairlead.runner.credentials import fetch_credentials
 from fairlead.runner.desired import build_spec, choose_source, parse_source, provider_name
-from fairlead.runner.engines.contract import COMMANDS_STEP, ContainerState, Engine, EngineError, Reason
+from fairlead.runner.engines.contract import (
+    COMMANDS_STEP,
+    ContainerState,
+    Engine,
+    EngineError,
+    Reason,
+    SnapshotEngine,
+)
 from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, SUCCEEDED, UP, TaskRecord, WorkspaceRecord
 from fairlead.runner.registry import choose_engine
 from fairlead.runner.services import Claimant, RunnerServices
@@ -28,7 +36,7 @@ MAX_ATTEMPTS = 10
 """A task that this many processes of the runner did not survive has failed: it may be what ends them."""
 CANCELLED, RUNNER_RESTARTED, INTERNAL_ERROR = "Cancelled", "RunnerRestarted", "InternalError"
 REPLACED_MESSAGE = "another task took its place"
-ONE_TIME_OPTIONS = ("recreate", "reset")
+ONE_TIME_OPTIONS = ("recreate", "reset", SNAPSHOT, RESTORE)
 
 
 class TaskWork:
@@ -193,6 +201,8 @@ async def call_engine(
 async def _bring_up(
     services: RunnerServices, engine: Engine, running: RunningTask, record: WorkspaceRecord, workspace: Object
 ) -> None:
+    if (record.options.get(SNAPSHOT) or record.options.get(RESTORE)) and not isinstance(engine, SnapshotEngine):
+        raise EngineError(Reason.SNAPSHOT_FAILED, f"the engine {engine.name} has no snapshots; leave the option out")
     source = parse_source(record.source)
     observed = await engine.status(record.uid)
     is_new = bool(record.options.get("recreate") or record.options.get("reset") or record.is_for_other_owner)

@@ -77,6 +77,9 @@ class FakeRunner:
     async def _ports(self, request: OpenRequest, stream: Stream) -> None:
         await self._respond(stream, {"ports": [{"port": 8080, "address": "127.0.0.1", "process": "node"}]})
 
+    async def _snapshots(self, request: OpenRequest, stream: Stream) -> None:
+        await self._respond(stream, {"snapshots": [{"id": "s1", "createdAt": "2026-01-02T00:00:00Z", "bytes": 5}]})
+
     async def _port(self, request: OpenRequest, stream: Stream) -> None:
         await self._ssh(request, stream)
 

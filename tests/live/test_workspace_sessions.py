@@ -163,7 +163,7 @@ async def test_reading_a_workspace_is_not_enough_for_its_subresources(server: Se
         assert admin.patch(WORKSPACE, json={"spec": {"access": [entry]}}, headers=merge).status_code == 200
         with server.client(created.json()["spec"]["key"]) as reader:
             assert reader.get(WORKSPACE).status_code == 200
-            for name in ("tasks", "log", "state", "troubleshoot", "download?path=/etc", "ports", "port"):
+            for name in ("tasks", "log", "state", "troubleshoot", "download?path=/etc", "ports", "port", "snapshots"):
                 assert reader.get(f"{WORKSPACE}/{name}").status_code == 403
             for name in ("up", "sshcertificate"):
                 assert reader.post(f"{WORKSPACE}/{name}", json={}).status_code == 403
@@ -239,6 +239,11 @@ async def test_the_state_is_stored_by_the_runner(admin: httpx.AsyncClient, runne
     stored = await admin.post(f"{WORKSPACE}/state", json={"state": state})
     assert stored.status_code == 201, stored.text
     assert (await admin.get(f"{WORKSPACE}/state")).json()["state"] == state
+
+
+async def test_snapshots_are_those_of_the_runner(admin: httpx.AsyncClient, runner: FakeRunner) -> None:
+    found = (await admin.get(f"{WORKSPACE}/snapshots")).json()
+    assert found["snapshots"] == [{"id": "s1", "createdAt": "2026-01-02T00:00:00Z", "bytes": 5}]
 
 
 async def test_troubleshoot_has_the_workspace_and_the_report(admin: httpx.AsyncClient, runner: FakeRunner) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from base64 import b64decode
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.requests import OpenRequest, Refused, ResponseHead
 from fairlead.links.streams import Data, Eof, Exit
 from fairlead.runner.actions import RunnerActions
-from fairlead.runner.engines.contract import EngineError, ExecOptions, Process, Reason
+from fairlead.runner.engines.contract import EngineError, ExecOptions, Process, Reason, Snapshot
 from tests.harness.eventually import eventually
 from tests.runner.conftest import RunnerFixture
 from tests.runner.test_workspaces import RUNS, SOURCE
@@ -139,6 +140,51 @@ async def test_the_log_of_a_service_is_that_of_the_engine(
     with pytest.raises(Refused, match="has no service 'other'") as refused:
         await request(actions, "service-log", options={"service": "other"})
     assert refused.value.code == 409
+
+
+async def list_one_snapshot(uid: str) -> Sequence[Snapshot]:
+    return [Snapshot("s1", datetime(2026, 1, 2, tzinfo=UTC), 5)]
+
+
+async def test_snapshots_are_taken_listed_and_restored_once(
+    actions: RunnerActions, runner: RunnerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await request(actions, "snapshots")).decode() == {"snapshots": []}
+    monkeypatch.setattr(runner.engine, "list_snapshots", list_one_snapshot, raising=False)
+    await request(actions, "up", options={"devContainerPath": "a.json"})
+    await request(actions, "up", options={"recreate": True, "snapshot": True})
+    listed = (await request(actions, "snapshots")).decode()
+    assert listed == {"snapshots": [{"id": "s1", "createdAt": "2026-01-02T00:00:00Z", "bytes": 5}]}
+    await request(actions, "up", options={"keepContainer": True, "restore": {"snapshot": "s1", "path": "/opt"}})
+    await request(actions, "up")
+    seen = [(each.takes_snapshot, each.restored_snapshot, each.restored_path) for each in runner.engine.specs]
+    assert seen == [(False, "", ""), (True, "", ""), (False, "s1", "/opt"), (False, "", "")]
+    assert {each.dev_container_path for each in runner.engine.specs} == {"a.json"}
+    for wrong in ("s1", {"snapshot": "s1"}, {"snapshot": "s1", "path": "a\0b"}, {"snapshot": 1, "path": "/"}):
+        failed = await request(actions, "up", options={"restore": wrong})
+        assert failed.exit_code == 1 and b"the option restore must have" in failed.output[STDOUT]
+
+
+async def test_an_up_that_does_something_else_is_not_joined_for_a_snapshot(
+    actions: RunnerActions, runner: RunnerFixture
+) -> None:
+    first = asyncio.create_task(request(actions, "up", options={"recreate": True}))
+    await asyncio.sleep(2)
+    for options in ({"snapshot": True}, {"restore": {"snapshot": "s1", "path": "/opt"}}):
+        with pytest.raises(Refused, match="another `up` is under way, without") as refused:
+            await request(actions, "up", options=options)
+        assert refused.value.code == 409
+    assert (await first).exit_code == 0
+
+
+async def test_an_engine_without_snapshots_says_so(actions: RunnerActions, runner: RunnerFixture) -> None:
+    await request(actions, "up")
+    with pytest.raises(Refused, match="the engine fake has no snapshots"):
+        await request(actions, "snapshots")
+    for options in ({"recreate": True, "snapshot": True}, {"restore": {"snapshot": "s1", "path": "/opt"}}):
+        failed = await request(actions, "up", options=options)
+        assert failed.exit_code == 1 and b"the engine fake has no snapshots" in failed.output[STDOUT]
+    assert len(runner.engine.specs) == 1
 
 
 async def test_stop_and_delete_run_to_their_end(actions: RunnerActions, runner: RunnerFixture) -> None:

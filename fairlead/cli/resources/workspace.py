@@ -22,6 +22,7 @@ from fairlead.cli.resources.instance import (
 from fairlead.cli.resources.instance_hold import add_hold_command
 from fairlead.cli.resources.workspace_browser import add_browser_commands
 from fairlead.cli.resources.workspace_ports import add_port_commands
+from fairlead.cli.resources.workspace_snapshots import add_snapshot_commands
 from fairlead.cli.resources.workspace_ssh import add_ssh_commands
 from fairlead.cli.ui.describe import age_cell, cell, find_condition, owner_cell, print_created
 from fairlead.cli.ui.flags import (
@@ -274,6 +275,7 @@ add_hold_command(
 add_ssh_commands(group)
 add_port_commands(group)
 add_browser_commands(group)
+add_snapshot_commands(group)
 
 
 def _describe_wait(workspace: Object) -> str:

@@ -30,7 +30,7 @@ from fairlead.cli.workspaces.targets import (
 )
 from fairlead.client import ClientError
 from fairlead.core.objects import get_path
-from fairlead.core.workspaces import KEEP_CONTAINER, is_prebuild
+from fairlead.core.workspaces import KEEP_CONTAINER, SNAPSHOT, is_prebuild
 
 
 class Editor(StrEnum):
@@ -79,12 +79,19 @@ class StartOptions:
     context: ContextFlag = None
 
 
+SnapshotFlag = Annotated[
+    bool,
+    typer.Option("--snapshot", help="If the container is replaced, keep what it has outside of volumes and the files."),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class RestartOptions:
     start: StartOptions
     update: Annotated[
         bool, typer.Option("--update", help="Apply a changed template, in a new container, as `up` does.")
     ] = False
+    snapshot: SnapshotFlag = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,7 @@ class UpOptions:
     reset: Annotated[
         bool, typer.Option("--reset", help="Replace the container and the files: fetch the source again.")
     ] = False
+    snapshot: SnapshotFlag = False
     yes: YesFlag = False
 
 
@@ -111,9 +119,10 @@ def up(options: UpOptions) -> None:
     """Bring a workspace up: fetch its source, build and start its container.
 
     While that is under way, another `up` joins it. A workspace that runs already stays as it is, unless its template
-    has changed: then a new container is created from it.
+    has changed: then a new container is created from it. With `--snapshot`, what the former one had outside of volumes
+    and the files can be copied back with `restore`.
     """
-    flags = {"recreate": options.recreate, "reset": options.reset}
+    flags = {"recreate": options.recreate, "reset": options.reset, SNAPSHOT: options.snapshot}
     question = f"Replace all files of {options.start.name}? What is not pushed to its repository is lost."
     is_confirmed = options.yes or not options.reset
     _bring_up(options.start, {name: value for name, value in flags.items() if value}, "" if is_confirmed else question)
@@ -125,7 +134,10 @@ def start(options: RestartOptions) -> None:
 
     If its template has changed, `--update` or `up` apply it.
     """
-    _bring_up(options.start, {} if options.update else {KEEP_CONTAINER: True})
+    if options.snapshot and not options.update:
+        raise typer.BadParameter("is for --update, which replaces the container; add it", param_hint="--snapshot")
+    flags = {SNAPSHOT: options.snapshot} if options.update else {KEEP_CONTAINER: True}
+    _bring_up(options.start, {name: value for name, value in flags.items() if value})
 
 
 def _bring_up(options: StartOptions, flags: dict[str, bool], question: str = "") -> None:

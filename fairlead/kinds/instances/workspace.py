@@ -168,6 +168,20 @@ PORTS = _response_kind(
         )
     },
 )
+SNAPSHOTS = _response_kind(
+    "Snapshots",
+    "What replaced containers of a workspace had outside of volumes and the work folder.",
+    {
+        "snapshots": array(
+            obj(
+                id=string("ID, for the option `restore` of `up`."),
+                createdAt=string("When the container was replaced."),
+                bytes=integer("Size on the disk of the workspace."),
+            ),
+            "The snapshots, the newest first.",
+        )
+    },
+)
 PORT_ACCESS = _request_kind(
     "PortAccess",
     "Opens a port of a workspace in a browser: says where, and issues the ticket with which a browser gets access.",
@@ -248,6 +262,7 @@ WORKSPACE_ACTIONS = (
     Action("credentials", ("get",), CREDENTIALS),
     Action("sshcertificate", ("create",), SSH_CERTIFICATE, USE),
     Action("ports", ("get",), PORTS, USE),
+    Action("snapshots", ("get",), SNAPSHOTS, USE),
     Action(PORT_ACCESS_SUBRESOURCE, ("create",), PORT_ACCESS),
 )
 

@@ -128,8 +128,13 @@ class WorkspaceSpec:
     is_prebuild: bool = False
     """Build the image for other workspaces of the repository, and leave nothing else behind. It has no secrets but
     those of the clone."""
+    takes_snapshot: bool = False
+    """If the container is replaced, keep what it has outside of volumes and the work folder."""
+    restored_snapshot: str = ""
+    """The ID of a snapshot: copy what it has at `restored_path` into the running container, and do nothing else."""
+    restored_path: str = ""
     discards_home: bool = False
-    """What is kept of the home folder is of an earlier owner, and not for this one."""
+    """What is kept of the home folder, and in snapshots, is of an earlier owner, and not for this one."""
     installation: str = ""
     """The ID of the server's installation. Everything that outlives the state folder of the engine, and could be found
     by the runner of another installation, is labelled with it."""
@@ -218,6 +223,7 @@ class Reason(StrEnum):
     DISK_FULL = "DiskFull"
     """That of the runner's machine."""
     WORKSPACE_DISK_FULL = "WorkspaceDiskFull"
+    SNAPSHOT_FAILED = "SnapshotFailed"
     NOT_RUNNING = "NotRunning"
     ENGINE_UNAVAILABLE = "EngineUnavailable"
 
@@ -497,6 +503,25 @@ class ServiceEngine(Protocol):
 
     async def read_service_log(self, uid: str, service: str) -> bytes:
         """The last that a service has printed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a container had outside of volumes and the work folder when another one took its place."""
+
+    id: str
+    created_at: datetime
+    size: int
+    """In bytes."""
+
+
+@runtime_checkable
+class SnapshotEngine(Protocol):
+    """An engine that takes snapshots (`WorkspaceSpec.takes_snapshot`), and restores them (`restored_snapshot`)."""
+
+    async def list_snapshots(self, uid: str) -> Sequence[Snapshot]:
+        """The newest first. The workspace need not run."""
         ...
 
 

@@ -1,4 +1,5 @@
-"""Requests to a runner with one JSON response: `tasks`, `cancel`, `state`, `troubleshoot`, and POST of `up` and `stop`.
+"""Requests to a runner with one JSON response: `tasks`, `cancel`, `state`, `snapshots`, `troubleshoot`, and POST of
+`up` and `stop`.
 
 The runner sends the response on stdout and exits with 0. Otherwise the error is what it has sent on stderr.
 
@@ -77,6 +78,10 @@ class ExchangeHandlers:
         wanted = OpenRequest("tasks", task_id=parse_task_id(request.call.parameter("taskID")))
         found = await self.exchange(request, wanted, _Tasks)
         return build_response(request, tasks=msgspec.to_builtins(found.tasks))
+
+    async def list_snapshots(self, request: ActionRequest) -> Object:
+        found = await self.exchange(request, OpenRequest("snapshots"), _Snapshots)
+        return build_response(request, snapshots=msgspec.to_builtins(found.snapshots))
 
     async def cancel_task(self, request: ActionRequest) -> Object:
         task_id = parse_task_id(request.body.get("taskId") or "")
@@ -175,6 +180,7 @@ def build_response(request: ActionRequest, **fields: object) -> Object:
 USER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 MAX_HOST_KEYS = 4
 MAX_PORTS = 1024
+MAX_SNAPSHOTS = 100
 
 log = structlog.get_logger(__name__)
 
@@ -196,6 +202,16 @@ class _Port(msgspec.Struct):
 
 class _Ports(msgspec.Struct):
     ports: Annotated[list[_Port], msgspec.Meta(max_length=MAX_PORTS)]
+
+
+class _Snapshot(msgspec.Struct, rename="camel"):
+    id: Annotated[str, msgspec.Meta(max_length=64)]
+    created_at: Annotated[str, msgspec.Meta(max_length=64)]
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Snapshots(msgspec.Struct):
+    snapshots: Annotated[list[_Snapshot], msgspec.Meta(max_length=MAX_SNAPSHOTS)]
 
 
 class AccessHandlers:

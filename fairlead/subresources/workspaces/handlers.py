@@ -169,6 +169,7 @@ def workspace_handlers(api_group: str, services: WorkspaceServices) -> dict[Acti
         "tasks": exchanges.list_tasks,
         "cancel": exchanges.cancel_task,
         "state": exchanges.get_or_set_state,
+        "snapshots": exchanges.list_snapshots,
         "troubleshoot": exchanges.troubleshoot,
         "log": downloads.stream_log,
         "download": downloads.download,

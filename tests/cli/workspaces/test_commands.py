@@ -76,6 +76,28 @@ def test_a_workspace_without_a_task_has_no_log(ada: CliFixture) -> None:
     assert "dev has had no task; `fairlead workspace up dev --project demo` brings it up" in result.err
 
 
+# --- snapshots --------------------------------------------------------------------------------------------------------
+
+
+def test_snapshots_are_listed_and_restored(ada: CliFixture) -> None:
+    listed = {"snapshots": [{"id": "4f1c22ab", "createdAt": "2026-11-19T08:12:30Z", "bytes": 5 << 20}]}
+    ada.fake.on("GET", f"{DEV}/snapshots", (200, listed), (200, {"snapshots": []}))
+    result = ada.run("workspace", "snapshots", *FLAGS)
+    assert [line.split() for line in result.out.splitlines()] == [
+        ["ID", "CREATED", "SIZE"],
+        ["4f1c22ab", "2026-11-19T08:12:30Z", "5Mi"],
+    ]
+    assert "`fairlead workspace up --recreate --snapshot` takes one" in ada.run("workspace", "snapshots", *FLAGS).err
+    restored = ada.run("workspace", "restore", "dev", "4f1c22ab", "/usr/local", "--project", "demo")
+    assert restored.code == 0, restored.err
+    assert "/usr/local of the snapshot 4f1c22ab is in the workspace dev again" in restored.err
+    (sent,) = ada.fake.requests_to("POST", f"{DEV}/up")
+    wanted = {"restore": {"snapshot": "4f1c22ab", "path": "/usr/local"}, "keepContainer": True}
+    assert json.loads(sent.body["spec"]["options"]) == wanted
+    wrong = ada.run("workspace", "restore", "dev", "4f1c22ab", "usr", "--project", "demo")
+    assert wrong.code == 2 and "usr: must be an absolute path" in wrong.err
+
+
 # --- show -------------------------------------------------------------------------------------------------------------
 
 

@@ -156,14 +156,20 @@ def test_up_passes_its_flags_on_and_reset_is_confirmed(ada: CliFixture) -> None:
     assert ada.run("workspace", "up", *FLAGS, "--recreate").code == 0
     assert ada.run("workspace", "up", *FLAGS, "--reset").code == 2
     assert ada.run("workspace", "up", *FLAGS, "--reset", "--yes").code == 0
+    assert ada.run("workspace", "up", *FLAGS, "--recreate", "--snapshot").code == 0
     assert ada.run("workspace", "start", *FLAGS, "--no-wait").code == 0
     assert ada.run("workspace", "start", *FLAGS, "--no-wait", "--update").code == 0
+    assert ada.run("workspace", "start", *FLAGS, "--no-wait", "--update", "--snapshot").code == 0
+    refused = ada.run("workspace", "start", *FLAGS, "--snapshot")
+    assert refused.code == 2 and "--snapshot: is for --update, which replaces the container" in refused.err
     sent = [each.body["spec"].get("options") for each in ada.fake.requests_to("POST", f"{DEV}/up")]
     assert [each and json.loads(each) for each in sent] == [
         {"recreate": True},
         {"reset": True},
+        {"recreate": True, "snapshot": True},
         {"keepContainer": True},
         None,
+        {"snapshot": True},
     ]
 
 

@@ -79,6 +79,7 @@ from fairlead.runner.engines.devcontainer.session_environment import (
 )
 from fairlead.runner.engines.devcontainer.settings import Deadlines, Settings
 from fairlead.runner.engines.devcontainer.shared_images import BuildTurn, SharedImages
+from fairlead.runner.engines.devcontainer.snapshots import discard_snapshots, take_snapshot
 from fairlead.runner.engines.devcontainer.sources import SCRIPT as SCRIPT_OF_CLONE
 from fairlead.runner.engines.devcontainer.sources import dotfiles_options, find_dotfiles_problem, plan_fetch
 from fairlead.runner.engines.masking import Masker, StreamMasker
@@ -234,6 +235,9 @@ class Creation:
         session_secrets = choose_secret_variables(self.spec.options, secrets)
         if has_container and await self._start_again(factory, session_secrets):
             return
+        if not has_container and self.spec.takes_snapshot:
+            async with self.task.step("Snapshot", self.deadlines.snapshot):
+                await take_snapshot(self.settings, self.folder, await self._start_holder(factory), self.task)
         async with self.task.step("Configure", self.deadlines.configure):
             holder = await self._start_holder(factory)
             if not has_container:
@@ -259,10 +263,12 @@ class Creation:
             turn.release()
 
     async def _remove_containers(self, holder: Holder) -> None:
-        """Volumes stay. Only what an owner has kept in the home folder is not for the next owner."""
+        """Volumes stay. Only what an owner has kept in the home folder, and in snapshots, is not for the next
+        owner."""
         await holder.expect(self.grant.podman, "rm", "--all", "--force", "--time=0")
         if self.spec.discards_home:
             await holder.expect(self.grant.podman, "volume", "rm", "--force", HOME_VOLUME)
+            await discard_snapshots(self.folder, holder)
 
     def _log_warnings(self, warnings: Sequence[str]) -> None:
         for warning in warnings[:MAX_WARNINGS]:

@@ -26,6 +26,7 @@ from fairlead.runner.engines.contract import (
     ListeningSocket,
     Process,
     Reason,
+    Snapshot,
     TaskContext,
     TerminalSample,
     WorkspaceSpec,
@@ -53,6 +54,7 @@ from fairlead.runner.engines.devcontainer.services import read_log, stop_service
 from fairlead.runner.engines.devcontainer.session_environment import read_secrets
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shared_images import SharedImages
+from fairlead.runner.engines.devcontainer.snapshots import list_snapshots, restore_snapshot
 from fairlead.runner.engines.devcontainer.sockets import listen_inside, listen_on_port
 from fairlead.runner.engines.measurement import (
     ProcessSample,
@@ -149,6 +151,9 @@ class DevcontainerEngine:
             if not spec.recreate and not spec.reset:
                 raise
             status = EngineStatus(ContainerState.NOT_FOUND)
+        if spec.restored_snapshot:
+            await self._restore(folder, spec, task)
+            return
         is_reused = spec.accepts(status.template_hash) and not status.is_recovery
         if status.state is ContainerState.RUNNING and is_reused:
             return
@@ -171,6 +176,13 @@ class DevcontainerEngine:
             spec = _use_former_spec(folder, spec)
         creation = await asyncio.to_thread(plan_creation, self.images, self.pulled, folder, spec, task)
         await creation.run(has_container)
+
+    async def _restore(self, folder: WorkspaceFolder, spec: WorkspaceSpec, task: TaskContext) -> None:
+        await self._running(spec.uid)
+        async with task.step("Restore", self.settings.deadlines.snapshot):
+            holder = self._holder(spec.uid)
+            await restore_snapshot(self.settings, folder, holder, spec.restored_snapshot, spec.restored_path)
+            task.log(f"restored {spec.restored_path} of the snapshot {spec.restored_snapshot}\n".encode())
 
     async def adopt(self, uid: str, task: TaskContext) -> bool:
         folder = self._folder(uid)
@@ -309,6 +321,9 @@ class DevcontainerEngine:
 
     async def read_service_log(self, uid: str, service: str) -> bytes:
         return await read_log(self.settings, self._folder(uid), self._holder(uid), service)
+
+    async def list_snapshots(self, uid: str) -> Sequence[Snapshot]:
+        return list_snapshots(self._folder(uid))
 
     # --- parts --------------------------------------------------------------------------------------------------------
 

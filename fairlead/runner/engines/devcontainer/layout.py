@@ -7,6 +7,7 @@
     images.json     the pulled images that it uses
     private-images.json  the images that were pulled with credentials of the project
     services.json   the containers of services of Compose files
+    snapshots.json  what there is in the folder `snapshots` of podman's store
     unused          there is nothing of the repository on the disk that has run
     overuse         why the engine has ended the workspace
     build-key.json  the digest of what its image is built from (`build_keys.py`)
@@ -84,6 +85,11 @@ class WorkspaceFolder:
     def services(self) -> Path:
         """The containers of the services of Compose files."""
         return self.root / "services.json"
+
+    @property
+    def snapshots(self) -> Path:
+        """The snapshots on the disk of the workspace, the oldest first."""
+        return self.root / "snapshots.json"
 
     @property
     def checked(self) -> Path:

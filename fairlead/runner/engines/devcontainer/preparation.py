@@ -178,7 +178,7 @@ def encode_spec(spec: WorkspaceSpec) -> dict[str, Any]:
     """Everything but the secrets."""
     fields = asdict(replace(spec, secrets={}, secret_options={}, registries=()))
     fields["source"] = {"kind": type(spec.source).__name__.removesuffix("Source").lower(), **asdict(spec.source)}
-    once = {"recreate": False, "reset": False, "discards_home": False}
+    once = {"recreate": False, "reset": False, "discards_home": False, "takes_snapshot": False}
     return {**fields, "permissions": sorted(spec.permissions), **once}
 
 

@@ -36,6 +36,7 @@ class Deadlines:
 
     prepare: float = 60
     clone: float = 900
+    snapshot: float = 900
     configure: float = 300
     build: float = 3600
     start: float = 300

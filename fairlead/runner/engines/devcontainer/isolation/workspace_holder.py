@@ -58,12 +58,16 @@ runroot = "/run/containers"
 [storage.options]
 additionalimagestores = {stores}
 """
+SNAPSHOTS = "/ws/snapshots"
+"""The folder with snapshots of containers (`snapshots.py`). What is too old is removed when a holder starts."""
+MAX_SNAPSHOT_DAYS = 14
 PREPARE = f"""
 if touch /ws/probe; then
     mkdir -p /ws/reserve && seq -f /ws/reserve/%g 64 | xargs touch
 else
     rm -rf /ws/reserve
 fi
+[ ! -d {SNAPSHOTS} ] || find {SNAPSHOTS} -name '*.tar' -mtime +{MAX_SNAPSHOT_DAYS} -delete
 mkdir -p /ws/home /var/tmp/devcontainercli-root /var/cache /var/lib /run/user
 rm -f /ws/refused /ws/probe
 printf '{{"disallowedFeatures":[],"featureAdvisories":[]}}' >{CONTROL_MANIFEST}

@@ -1,0 +1,122 @@
+"""Snapshots: what a container has outside of volumes and the work folder, kept when another one takes its place.
+
+One is an archive on the disk of the workspace (`/ws/snapshots` of its holder), of the files that differ from the image;
+so it counts towards the size of that disk, and needs no image. Programs in the holder make it and read it. Beside the
+disk is a list of them (`snapshots.json`), for a workspace that does not run.
+"""
+
+import os
+import posixpath
+import re
+from datetime import UTC, datetime, timedelta
+
+from fairlead.core.clock import parse_rfc3339, timestamp
+from fairlead.core.validators import format_size
+from fairlead.runner.engines.contract import EngineError, Reason, Snapshot, TaskContext
+from fairlead.runner.engines.devcontainer.grant import CONTAINER
+from fairlead.runner.engines.devcontainer.inside.snapshots import ABSENT
+from fairlead.runner.engines.devcontainer.isolation.disk import says_disk_is_full
+from fairlead.runner.engines.devcontainer.isolation.holder import INSIDE_TARGET, PYTHON, Holder
+from fairlead.runner.engines.devcontainer.isolation.workspace_holder import MAX_SNAPSHOT_DAYS, SNAPSHOTS
+from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json, write_json
+from fairlead.runner.engines.devcontainer.settings import Settings
+
+MAX_SNAPSHOTS = 3
+NAME_LENGTH = 8
+SIZE = re.compile(r"[0-9]{1,18}\n")
+LEFT_OUT = (
+    *("proc", "sys", "dev", "run", "tmp", "var/tmp"),
+    *("etc/hosts", "etc/hostname", "etc/resolv.conf"),  # podman mounts its own
+)
+TAKE = f"""
+set -eu
+[ "$("$1" ps --all --quiet --filter "name=^$2\\$")" ] || exit 0
+mkdir -p {SNAPSHOTS}
+archive={SNAPSHOTS}/$3.tar
+rm -f {SNAPSHOTS}/*.new
+if [ ! -e "$archive" ]; then
+    upper=$("$1" container inspect --format '{{{{.GraphDriver.Data.UpperDir}}}}' "$2")
+    mounts='{{{{range .Mounts}}}}.{{{{.Destination}}}}{{{{"\\n"}}}}{{{{end}}}}'
+    "$1" container inspect --format "$mounts" "$2" >/tmp/mounts
+    root=$("$1" mount "$2")
+    trap '
+        [ "$(stat -f -c %a {SNAPSHOTS})" -gt 256 ] || echo "No space left on device" >&2
+        rm -f "$archive.new"
+        "$1" unmount "$2" >/dev/null
+    ' EXIT
+    cd "$upper"
+    find . -mindepth 1 \\( {" -o ".join(f"-path ./{each}" for each in LEFT_OUT)} \\) -prune -o \
+        ! -type c ! -type b ! -type s -print0 | grep -zvxFf /tmp/mounts |
+        tar -C "$root" --numeric-owner --xattrs --format=posix -cf "$archive.new" --no-recursion --null --files-from=-
+    sync "$archive.new"
+    mv "$archive.new" "$archive"
+fi
+ls -t {SNAPSHOTS}/*.tar | tail -n +{MAX_SNAPSHOTS + 1} | xargs -r rm -f
+stat -c %s "$archive"
+"""
+"""Deleted files of the image are character devices in the upper layer, and sockets are of no use without their
+process. What was taken before the runner was restarted is not taken again."""
+RESTORE = (
+    *(PYTHON, "-ISc"),
+    f"import sys; sys.path.insert(0, {os.path.dirname(INSIDE_TARGET)!r}); "
+    "from inside.snapshots import main; sys.exit(main(sys.argv[1:]))",
+)
+
+
+async def take_snapshot(settings: Settings, folder: WorkspaceFolder, holder: Holder, task: TaskContext) -> None:
+    """Of the container that is to be replaced. Raises EngineError, and the container stays, if that is impossible."""
+    name = task.task_id[:NAME_LENGTH]
+    taken = await holder.run("/bin/sh", "-c", TAKE, "snapshot", settings.podman, CONTAINER, name)
+    if taken.code != 0:
+        problem = f"no snapshot could be taken, so the container was not replaced: {describe_errors(taken.errors)}"
+        raise EngineError(Reason.SNAPSHOT_FAILED, f"{problem}; leave the snapshot out to replace it without")
+    if not taken.output.strip():
+        task.log(b"there is no container of which a snapshot could be taken\n")
+        return
+    size = int(taken.output) if SIZE.fullmatch(taken.output) else 0
+    found = [each for each in read_json(folder.snapshots) or [] if each["id"] != name]
+    found.append({"id": name, "createdAt": timestamp(datetime.now(UTC)), "bytes": size})
+    write_json(folder.snapshots, found[-MAX_SNAPSHOTS:])
+    task.log(f"the snapshot {name} has what the container had changed, {format_size(size)}\n".encode())
+
+
+def describe_errors(errors: str) -> str:
+    """The first message, unless another one is that the disk is full. The last ones say only that there were others."""
+    lines = errors.strip().splitlines() or ["no message"]
+    return next((each for each in lines if says_disk_is_full(each)), lines[0])
+
+
+def list_snapshots(folder: WorkspaceFolder) -> list[Snapshot]:
+    """The newest first."""
+    oldest = datetime.now(UTC) - timedelta(days=MAX_SNAPSHOT_DAYS)
+    read = [(each["id"], parse_rfc3339(each["createdAt"]), each["bytes"]) for each in read_json(folder.snapshots) or []]
+    return [Snapshot(id, at, size) for id, at, size in reversed(read) if at is not None and at > oldest]
+
+
+async def discard_snapshots(folder: WorkspaceFolder, holder: Holder) -> None:
+    """They may have credentials of an earlier owner."""
+    folder.snapshots.unlink(missing_ok=True)
+    await holder.expect("/bin/rm", "-rf", SNAPSHOTS)
+
+
+async def restore_snapshot(
+    settings: Settings, folder: WorkspaceFolder, holder: Holder, snapshot: str, path: str
+) -> None:
+    """Copies what the snapshot has at this path into the running container. Raises EngineError."""
+    names = [each.id for each in list_snapshots(folder)]
+    if snapshot not in names:
+        has = f"it has {', '.join(names)}" if names else "it has none"
+        raise EngineError(Reason.SNAPSHOT_FAILED, f"the workspace has no snapshot {snapshot[:100]!r}; {has}")
+    plain = posixpath.normpath(path)
+    if not plain.startswith("/"):
+        raise EngineError(Reason.SNAPSHOT_FAILED, f"{path[:100]!r} is not an absolute path, such as /usr/local")
+    archive = f"{SNAPSHOTS}/{snapshot}.tar"
+    restored = await holder.run(*RESTORE, settings.podman, CONTAINER, archive, plain)
+    if restored.code == ABSENT:
+        raise EngineError(
+            Reason.SNAPSHOT_FAILED,
+            f"the snapshot {snapshot} has nothing at {plain}: it has what had changed outside of volumes and the work "
+            "folder",
+        )
+    if restored.code != 0:
+        raise EngineError(Reason.SNAPSHOT_FAILED, f"{plain} could not be restored: {describe_errors(restored.errors)}")

@@ -1,0 +1,119 @@
+"""Snapshots of real containers: what is kept when one is replaced, and what comes back from it."""
+
+import dataclasses
+import json
+
+import pytest
+
+from fairlead.runner.engines.contract import EngineError, ExecOptions, GitSource, Reason, WorkspaceSpec
+from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
+from fairlead.runner.engines.devcontainer.layout import open_folder, read_json, write_json
+from tests.runner.harness.podman import IMAGE, Containers
+from tests.runner.harness.sessions import run_inside
+from tests.runner.harness.tasks import RecordedTask
+
+UID = "5a900000-0000-4000-8000-000000000001"
+FULL_UID = "5a900000-0000-4000-8000-000000000002"
+CONFIGURATION = {"image": IMAGE, "remoteUser": "dev", "userEnvProbe": "none"}
+CHANGE = """
+set -e
+mkdir -p /opt/tool/bin && echo '#!/bin/sh' >/opt/tool/bin/run
+chown dev /opt/tool/bin/run && chmod 4755 /opt/tool/bin/run
+ln -s bin/run /opt/tool/latest && ln /opt/tool/bin/run /usr/local/bin/tool
+ln -s /etc /opt/tool/outside
+echo secret >/tmp/temporary; echo changed >>/etc/motd; rm -f /etc/issue
+mkdir -p '/opt/a
+name'; echo odd >'/opt/a
+name/-file'
+"""
+
+
+async def run(engine: DevcontainerEngine, script: str, uid: str = UID) -> str:
+    outcome = await run_inside(engine, uid, script, ExecOptions(user="root"))
+    assert outcome.code == 0, outcome.errors
+    return outcome.output
+
+
+async def test_a_snapshot_keeps_what_a_replaced_container_had_and_gives_it_back(containers: Containers) -> None:
+    url = containers.commit("snapshots", {".devcontainer/devcontainer.json": json.dumps(CONFIGURATION)})
+    engine = containers.engine()
+    spec = WorkspaceSpec(uid=UID, namespace="project", name="kept", owner="ada", source=GitSource(url))
+    again = dataclasses.replace(spec, recreate=True, takes_snapshot=True)
+    await engine.up(spec, RecordedTask())
+    assert await engine.list_snapshots(UID) == []
+    await run(engine, CHANGE)
+
+    task = RecordedTask("0123456789abcdef")
+    await engine.up(again, task)
+    assert "Snapshot" in task.steps and "the snapshot 01234567 has what the container had changed" in task.text
+    (snapshot,) = await engine.list_snapshots(UID)
+    assert snapshot.id == "01234567" and snapshot.size > 0
+    assert await run(engine, "ls -d /opt/* 2>/dev/null || echo none") == "none\n"
+
+    async def restore(path: str, id: str = snapshot.id) -> None:
+        wanted = dataclasses.replace(spec, keeps_container=True, restored_snapshot=id, restored_path=path)
+        await engine.up(wanted, RecordedTask())
+
+    await restore("/opt/tool/")
+    shown = await run(engine, "cd /opt/tool; stat -c '%n %a %U %F' bin/run latest outside; cat bin/run; ls /opt")
+    assert shown.splitlines() == [
+        "bin/run 4755 dev regular file",
+        "latest 777 root symbolic link",
+        "outside 777 root symbolic link",
+        "#!/bin/sh",
+        "tool",
+    ]
+    await restore("/usr/local/bin/tool")
+    assert await run(engine, "cat /usr/local/bin/tool") == "#!/bin/sh\n"
+    await run(engine, "rm -rf /opt/tool; ln -s /home/dev /opt/tool")
+    await restore("/")
+    assert await run(engine, "tail -n 1 /etc/motd; cat '/opt/a\nname/-file'; ls /tmp/temporary || echo none") == (
+        "changed\nodd\nnone\n"
+    )
+
+    for path, id, problem in (
+        ("/nowhere", snapshot.id, "has nothing at /nowhere"),
+        ("opt", snapshot.id, "not an absolute path"),
+        ("/opt", "../../x", "has no snapshot '../../x'; it has 01234567"),
+    ):
+        with pytest.raises(EngineError, match=problem) as raised:
+            await restore(path, id)
+        assert raised.value.reason == Reason.SNAPSHOT_FAILED
+
+    for number in range(3):
+        await engine.up(again, RecordedTask(f"{number}1234567"))
+    assert [each.id for each in await engine.list_snapshots(UID)] == ["21234567", "11234567", "01234567"]
+    assert containers.run(UID, "ls", "/ws/snapshots").split() == ["01234567.tar", "11234567.tar", "21234567.tar"]
+
+    folder = open_folder(engine.settings.state_folder, UID)
+    records = read_json(folder.snapshots)
+    write_json(folder.snapshots, [{**records[0], "createdAt": "2020-01-01T00:00:00Z"}, *records[1:]])
+    containers.run(UID, "touch", "-d", "2020-01-01", "/ws/snapshots/01234567.tar")
+    assert [each.id for each in await engine.list_snapshots(UID)] == ["21234567", "11234567"]
+    await engine.stop(UID, RecordedTask())
+    with pytest.raises(EngineError, match="not running"):
+        await restore("/opt", "21234567")
+    await engine.up(spec, RecordedTask())
+    assert containers.run(UID, "ls", "/ws/snapshots").split() == ["11234567.tar", "21234567.tar"]
+
+    await engine.up(dataclasses.replace(spec, recreate=True, discards_home=True, owner="bob"), RecordedTask())
+    assert await engine.list_snapshots(UID) == []
+    assert containers.run(UID, "ls", "/ws/snapshots", check=False) == ""
+    await engine.delete(UID, RecordedTask())
+
+
+async def test_a_container_is_not_replaced_if_no_snapshot_can_be_taken(containers: Containers) -> None:
+    url = containers.commit("full", {".devcontainer/devcontainer.json": json.dumps(CONFIGURATION)})
+    engine = containers.engine()
+    options = {"storage": "256Mi"}
+    spec = WorkspaceSpec(
+        uid=FULL_UID, namespace="project", name="full", owner="ada", source=GitSource(url), options=options
+    )
+    await engine.up(spec, RecordedTask())
+    await run(engine, "head -c 130M /dev/zero >/opt/large", FULL_UID)
+    with pytest.raises(EngineError, match="so the container was not replaced") as raised:
+        await engine.up(dataclasses.replace(spec, recreate=True, takes_snapshot=True), RecordedTask())
+    assert raised.value.reason == Reason.WORKSPACE_DISK_FULL
+    await engine.up(spec, RecordedTask())
+    assert await run(engine, "stat -c %s /opt/large", FULL_UID) == f"{130 << 20}\n"
+    await engine.delete(FULL_UID, RecordedTask())
