@@ -76,12 +76,10 @@ COMPACTION_INTERVAL_SECONDS = 5.0
 
 
 def build_leader_services(services: Services, registry: Registry) -> LeaderServices:
-    resolve = services.addresses.resolve
-    group = services.api_group
     return LeaderServices(
         registry=registry,
-        clusters=RegistryClusterAccess(registry, group, SYSTEM_NAMESPACE, services.upstreams, resolve),
-        helm=ReleaseRunner(registry.clock, Helm(ChartFetcher(resolve))),
+        clusters=RegistryClusterAccess(services.upstreams),
+        helm=ReleaseRunner(registry.clock, Helm(ChartFetcher(services.addresses.resolve))),
     )
 
 

@@ -11,8 +11,7 @@ kubeconfig -> ClusterEndpoint -> Upstream (connection pool, limits) -> Response,
     tunnel.py, tunnel_pods.py      the same through a connected cluster, for virtual clusters; their pods
     port_forward.py                many connections to ports of a pod in one WebSocket
     linked.py, stream_transport.py the same through the agent of a cluster that dials out
-    local_forward.py               a local address of a tunnelled cluster, for other programs
-    local_gateway.py               a local API server for a cluster behind an agent, for other programs
+    local_gateway.py               a local API server that stands for a cluster, for other programs
     address_policy.py              which addresses may be dialed
     kubeconfig.py, errors.py       kubeconfig validation; `UpstreamError` and its subclasses
     kube_client.py, watch.py       Kubernetes client, and list and watch, for controllers

@@ -52,6 +52,8 @@ TUNNEL_LIMITS = Limits(
 )
 """For port-forwards to the virtual clusters in a cluster (`tunnel.py`). A separate pool: they never take the slots of
 users' exec. Each virtual cluster has limits of its own."""
+PROGRAM_LIMITS = Limits(max_requests=64, max_websockets=1, max_queued=64, connect_seconds=5, response_header_seconds=60)
+"""For one run of another program, such as Helm, which may hold a watch for each kind in a chart."""
 WATCH_LIMITS = Limits(max_requests=80, max_websockets=1, max_queued=80, connect_seconds=5, response_header_seconds=30)
 """For watches of the controllers. A separate pool, so long-lived watches do not block short requests."""
 IDLE_CHECK_SECONDS = 1.0
@@ -240,16 +242,30 @@ class UpstreamRegistry:
 
         Raises NotConnected.
         """
+        return self._open_cluster(name, HEALTH_PROBE_LIMITS, CONTROLLER_AGENT)
+
+    @asynccontextmanager
+    async def open_program_upstream(self, name: str) -> AsyncIterator[Upstream]:
+        """Opens an Upstream to a cluster for one run of another program. Raises NotConnected."""
+        upstream = self._open_cluster(name, PROGRAM_LIMITS)
+        try:
+            yield upstream
+        finally:
+            await upstream.close()
+
+    def _open_cluster(self, name: str, limits: Limits, user_agent: str = "") -> Upstream:
         entry = self._registry.view.get((self._group, CLUSTERS, "", name))
         ref = cluster_transport_ref(decode(entry), self._system_namespace) if entry is not None else None
         if ref is None:
             raise NotConnected("KubeconfigNotSet", _not_connected(name))
         if isinstance(ref, AgentRef):
-            return Upstream(self._link(ref, HEALTH_PROBE_LIMITS, CONTROLLER_AGENT), HEALTH_PROBE_LIMITS)
+            self._require_agent(ref)
+            return Upstream(self._link(ref, limits, user_agent), limits)
         try:
             endpoint = self._load_endpoint(ref)
-            dialer = DirectDialer(endpoint, self._policy.resolve)
-            return dialled_upstream(endpoint, dialer, HEALTH_PROBE_LIMITS, user_agent=CONTROLLER_AGENT)
+            return dialled_upstream(
+                endpoint, DirectDialer(endpoint, self._policy.resolve), limits, user_agent=user_agent
+            )
         except TlsError as error:
             raise NotConnected("InvalidKubeconfig", error.message) from error
 
@@ -282,15 +298,29 @@ class UpstreamRegistry:
         return found.dialer if isinstance(found.dialer, TunnelDialer) else None
 
     @asynccontextmanager
+    async def open_virtual_cluster_program(self, namespace: str, name: str) -> AsyncIterator[Upstream]:
+        """Opens an Upstream to a virtual cluster for one run of another program. Raises NotConnected."""
+        self.virtual_cluster_system_upstream(namespace, name)  # it is neither gone nor being deleted
+        async with self._open_virtual_cluster(namespace, name, PROGRAM_LIMITS) as upstream:
+            yield upstream
+
+    @asynccontextmanager
     async def open_virtual_cluster_cleanup(self, namespace: str, name: str) -> AsyncIterator[Upstream]:
         """Opens an Upstream to a virtual cluster whose object is being deleted. Raises NotConnected."""
+        async with self._open_virtual_cluster(namespace, name, SYSTEM_LIMITS, CONTROLLER_AGENT) as upstream:
+            yield upstream
+
+    @asynccontextmanager
+    async def _open_virtual_cluster(
+        self, namespace: str, name: str, limits: Limits, user_agent: str = ""
+    ) -> AsyncIterator[Upstream]:
         entry = self._registry.view.get((self._group, VIRTUAL_CLUSTERS, namespace, name))
         if entry is None:
             raise NotConnected("NotFound", f'"{name}" no longer exists')
         instance = decode(entry)
         endpoint = self._load_endpoint(virtual_cluster_kubeconfig_ref(instance))
         dialer = self._build_dialer(endpoint, self._find_place(instance))
-        upstream = dialled_upstream(endpoint, dialer, SYSTEM_LIMITS, user_agent=CONTROLLER_AGENT)
+        upstream = dialled_upstream(endpoint, dialer, limits, user_agent=user_agent)
         try:
             yield upstream
         finally:
@@ -405,9 +435,9 @@ class UpstreamRegistry:
     def _build(
         self, key: Key, ref: TransportRef, place: TunnelPlace | None, *, forwards: bool
     ) -> _UpstreamSet | NotConnected:
-        if isinstance(ref, AgentRef):
-            return self._build_linked(key, ref)
         try:
+            if isinstance(ref, AgentRef):
+                return self._build_linked(key, ref)
             endpoint = self._load_endpoint(ref)
             dialer = self._build_dialer(endpoint, place)
             on_failure = partial(self.failures.notify, key)
@@ -426,10 +456,14 @@ class UpstreamRegistry:
         except TlsError as error:  # well-formed PEM that OpenSSL rejects
             return NotConnected("InvalidKubeconfig", error.message)
 
-    def _build_linked(self, key: Key, ref: AgentRef) -> _UpstreamSet | NotConnected:
+    def _require_agent(self, ref: AgentRef) -> None:
+        """Raises NotConnected if the agent of a cluster has not joined yet."""
         if self._secrets.get_cached(ref.namespace, ref.name) is None:
             advice = f"run `fairlead cluster add {ref.cluster} --agent`, and apply what it prints in the cluster"
-            return NotConnected("AgentNotJoined", f'the agent of "{ref.cluster}" has not joined yet; {advice}')
+            raise NotConnected("AgentNotJoined", f'the agent of "{ref.cluster}" has not joined yet; {advice}')
+
+    def _build_linked(self, key: Key, ref: AgentRef) -> _UpstreamSet:
+        self._require_agent(ref)
         on_failure = partial(self.failures.notify, key)
 
         def build(limits: Limits, user_agent: str = "", *, notify: bool = True) -> Upstream:

@@ -1,9 +1,10 @@
-"""An API server on a local address that passes requests on to a cluster, for another program: Helm with a cluster that
-only its agent reaches.
+"""An API server on a local address that passes requests on to a cluster, for another program: Helm.
 
 It has a certificate and a token of its own, which end with it. The program sends HTTP/1.1; each request goes through
-`sender`, which attaches the cluster's credential or leaves that to the agent. Bodies of requests are read whole, as
-those of Helm are objects; responses are streamed, as some are watches.
+`sender`, which attaches the cluster's credential or leaves that to its agent, and dials allowed addresses only.
+Redirects do not reach the program, which would follow them to any address that this machine reaches: users choose the
+API servers of virtual clusters. Bodies of requests are read whole, as those of Helm are objects; responses are
+streamed, as some are watches.
 """
 
 import asyncio
@@ -118,6 +119,10 @@ class _Connections:
             await _send_error(writer, HTTPStatus.SERVICE_UNAVAILABLE, error.message)
             return False
         try:
+            if 300 <= response.status < 400 and response.status != HTTPStatus.NOT_MODIFIED:
+                message = "the cluster responded with a redirect, which is not followed"
+                await _send_error(writer, HTTPStatus.BAD_GATEWAY, message)
+                return False
             await _send_response(writer, response, request.method)
             return request.keeps_alive
         except UpstreamError:  # in the middle of the body: the program sees a closed connection

@@ -1,5 +1,6 @@
 """Hostile charts and repositories against real Helm: what they read of the server's machine, and what users see."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -10,10 +11,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fairlead.controllers.helm.chart import build_kubeconfig
+from fairlead.upstream.local_gateway import local_gateway
 from tests.fake_cluster.chart_repository import Chart, ChartResponse, redirect_to
+from tests.fake_cluster.exchange import CannedResponse
+from tests.fake_cluster.helm_program import write_helm_program
+from tests.fake_cluster.server import FakeCluster
 from tests.harness.gateways import M, gateway_kubeconfig
 from tests.harness.helm import CHARTS, DEPLOYED, SMALL, HelmFixture, open_helm
 from tests.harness.server_process import MANAGEMENT, running_server
+from tests.upstream.upstreams import connect_upstream
 
 CANARY = "canary-of-the-machine"
 
@@ -204,3 +211,29 @@ def add_to_index(helm: HelmFixture, name: str, url: str) -> None:
     index = yaml.safe_load(responses["/index.yaml"].body)
     index["entries"][name] = [{"apiVersion": "v2", "name": name, "version": "1.0.0", "urls": [url]}]
     responses["/index.yaml"] = ChartResponse(200, yaml.safe_dump(index).encode())
+
+
+def test_an_api_server_cannot_send_helm_to_internal_addresses(internal: Internal, tmp_path: Path) -> None:
+    """Helm follows redirects, and says what it got there. Users choose the API servers of virtual clusters."""
+    chart = tmp_path / "chart"
+    (chart / "templates").mkdir(parents=True)
+    (chart / "Chart.yaml").write_text("apiVersion: v2\nname: small\nversion: 1.0.0\n")
+    (chart / "templates" / "x.yaml").write_text(SUB)
+    program = write_helm_program(tmp_path)
+    kubeconfig = tmp_path / "kubeconfig"
+
+    async def run(cluster: FakeCluster) -> str:
+        async with connect_upstream(cluster) as upstream, local_gateway(upstream) as endpoint:
+            kubeconfig.write_text(yaml.safe_dump(build_kubeconfig(endpoint, "demo")))
+            options = ("--namespace", "demo", "--kubeconfig", str(kubeconfig))
+            command = (str(program), "upgrade", "--install", "one", str(chart), *options)
+            helm = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+            _, errors = await helm.communicate()
+            return errors.decode()
+
+    with FakeCluster() as cluster:
+        location = {"location": f"http://127.0.0.1:{internal.port}/redirected"}
+        cluster.set_response("/version", CannedResponse(307, headers=location))
+        assert "kubernetes cluster unreachable: an error on the server" in asyncio.run(run(cluster))
+        assert cluster.request_lines()[:1] == ["GET /version"]
+    assert "/redirected" not in internal.requests

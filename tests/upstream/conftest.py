@@ -15,7 +15,6 @@ FILES_ON_BOTH_LOOPS = frozenset(
         "test_websocket.py",
         "test_responses.py",
         "test_tunnel_sharing.py",
-        "test_local_forward.py",
         "test_local_gateway.py",
     }
 )

@@ -1,7 +1,6 @@
 """Tests of `fairlead.upstream.local_gateway`: another program sends requests to a cluster through this process."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -16,6 +15,7 @@ from fairlead.upstream.local_gateway import local_gateway
 from fairlead.upstream.messages import Response
 from tests.fake_cluster.exchange import CannedResponse
 from tests.fake_cluster.server import FakeCluster
+from tests.harness.local_gateways import build_client
 from tests.upstream.upstreams import connect_upstream
 
 
@@ -27,15 +27,6 @@ async def gateway_client(fake_cluster: FakeCluster) -> AsyncIterator[httpx.Async
         build_client(endpoint) as client,
     ):
         yield client
-
-
-def build_client(endpoint: ClusterEndpoint, token: str = "") -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        base_url=f"https://localhost:{endpoint.port}",
-        verify=ssl.create_default_context(cadata=endpoint.ca_data),
-        headers={"authorization": f"Bearer {token or endpoint.token}"},
-        trust_env=False,
-    )
 
 
 async def test_a_program_reaches_the_cluster_with_its_own_credential(fake_cluster: FakeCluster) -> None:
@@ -123,6 +114,25 @@ async def test_a_response_that_breaks_off_is_not_taken_for_a_whole_one() -> None
             async with client.stream("GET", "/") as answer:
                 watch.response.fail(AgentUnavailable("the agent is gone"))
                 await answer.aread()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_does_not_reach_the_program(fake_cluster: FakeCluster, status: int) -> None:
+    location = {"location": "http://169.254.169.254/latest/meta-data"}
+    fake_cluster.set_response("/version", CannedResponse(status, b"moved", headers=location))
+    async with gateway_client(fake_cluster) as client:
+        for method in ("GET", "POST"):
+            answer = await client.request(method, "/version", follow_redirects=False)
+            assert answer.status_code == 502
+            assert "location" not in answer.headers
+            assert answer.json()["message"] == "the cluster responded with a redirect, which is not followed"
+
+
+async def test_what_has_not_changed_is_no_redirect(fake_cluster: FakeCluster) -> None:
+    fake_cluster.set_response("/openapi/v2", CannedResponse(304))
+    async with gateway_client(fake_cluster) as client:
+        assert (await client.get("/openapi/v2", headers={"if-none-match": "x"})).status_code == 304
+        assert (await client.get("/version")).json()["gitVersion"]
 
 
 class NoAgent:

@@ -1,27 +1,14 @@
 """How controllers access connected clusters and virtual clusters. Created by the composition root."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from fairlead.core.objects import Object
-from fairlead.registry.codec import decode
-from fairlead.registry.registry import Registry
 from fairlead.upstream.access import ClusterEndpoint
-from fairlead.upstream.clusters import (
-    CLUSTERS,
-    VIRTUAL_CLUSTERS,
-    AgentRef,
-    KubeconfigRef,
-    NotConnected,
-    UpstreamRegistry,
-    cluster_transport_ref,
-    virtual_cluster_kubeconfig_ref,
-)
+from fairlead.upstream.clusters import NotConnected, UpstreamRegistry
 from fairlead.upstream.kube_client import KubeApi, KubeClient, RequestSender
-from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
-from fairlead.upstream.local_forward import local_forward
 from fairlead.upstream.local_gateway import local_gateway
 from fairlead.upstream.tunnel_pods import PodTarget
 
@@ -57,21 +44,15 @@ class ClusterAccess(Protocol):
         """The pod that a tunnel to a virtual cluster leads to; None if it is reached directly, or not at all."""
 
     def open_cluster_endpoint(self, cluster: str) -> AbstractAsyncContextManager[ClusterEndpoint]:
-        """How another program connects to the cluster, with an address that the address policy has allowed."""
+        """How another program reaches the cluster until the exit: through this process, which has the credential."""
 
     def open_virtual_cluster_endpoint(self, namespace: str, name: str) -> AbstractAsyncContextManager[ClusterEndpoint]:
-        """The same for a virtual cluster. `namespace` is that of the project. One that is reached through its cluster
-        has a local address until the exit."""
+        """The same for a virtual cluster. `namespace` is that of the project."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryClusterAccess:
-    registry: Registry
-    api_group: str
-    system_namespace: str
     upstreams: UpstreamRegistry
-    resolve_address: Callable[[str, int], Awaitable[str]]
-    """`resolve` of the address policy (`upstream/address_policy.py`)."""
 
     def cluster_api(self, name: str, impersonate_user: str = "") -> KubeApi:
         return KubeClient(self.upstreams.system_upstream(name), impersonate_user=impersonate_user)
@@ -105,39 +86,13 @@ class RegistryClusterAccess:
 
     @asynccontextmanager
     async def open_cluster_endpoint(self, cluster: str) -> AsyncIterator[ClusterEndpoint]:
-        entry = self.registry.resource(self.api_group, CLUSTERS).get_cached("", cluster)
-        reference = cluster_transport_ref(decode(entry), self.system_namespace) if entry is not None else None
-        if isinstance(reference, AgentRef):
-            async with local_gateway(self.upstreams.system_upstream(cluster)) as local_endpoint:
-                yield local_endpoint
-            return
-        if reference is None:
-            raise NotConnected(
-                "KubeconfigNotSet", f'cluster "{cluster}" is not connected; name a secret in its spec.config'
-            )
-        yield await self._pin_address(self._load_endpoint(reference))
+        async with self.upstreams.open_program_upstream(cluster) as upstream, local_gateway(upstream) as endpoint:
+            yield endpoint
 
     @asynccontextmanager
     async def open_virtual_cluster_endpoint(self, namespace: str, name: str) -> AsyncIterator[ClusterEndpoint]:
-        entry = self.registry.resource(self.api_group, VIRTUAL_CLUSTERS).get_cached(namespace, name)
-        if entry is None:
-            raise NotConnected("NotFound", f'virtual cluster "{name}" no longer exists')
-        endpoint = self._load_endpoint(virtual_cluster_kubeconfig_ref(decode(entry)))
-        tunnel = self.upstreams.virtual_cluster_tunnel(namespace, name)
-        if tunnel is None:
-            yield await self._pin_address(endpoint)
-        else:
-            async with local_forward(tunnel, endpoint) as local_endpoint:
-                yield local_endpoint
-
-    def _load_endpoint(self, reference: KubeconfigRef) -> ClusterEndpoint:
-        try:
-            return parse_kubeconfig(self.upstreams.read_kubeconfig(reference))
-        except InvalidKubeconfig as error:
-            raise NotConnected(
-                "InvalidKubeconfig", f"the kubeconfig cannot be used: {'; '.join(error.problems)}"
-            ) from error
-
-    async def _pin_address(self, endpoint: ClusterEndpoint) -> ClusterEndpoint:
-        """The program would resolve the name again, and might get a different address."""
-        return replace(endpoint, host=await self.resolve_address(endpoint.host, endpoint.port))
+        async with (
+            self.upstreams.open_virtual_cluster_program(namespace, name) as upstream,
+            local_gateway(upstream) as endpoint,
+        ):
+            yield endpoint

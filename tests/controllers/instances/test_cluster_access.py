@@ -11,7 +11,7 @@ from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.clusters import NotConnected, UpstreamRegistry
-from fairlead.upstream.errors import AddressBlocked, ProtocolError, TimedOut, TlsError, UpstreamError
+from fairlead.upstream.errors import ProtocolError, TimedOut, TlsError, UpstreamError
 from fairlead.upstream.upstream import Limits
 from tests.fake_cluster.behaviours import never_respond
 from tests.fake_cluster.certificates import get_authority
@@ -21,6 +21,7 @@ from tests.fake_cluster.server import FakeCluster
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
 from tests.harness.instance_controllers import build_space_controller
+from tests.harness.local_gateways import build_client
 from tests.harness.registry import NAMESPACE, RegistryFixture, open_registry
 from tests.harness.remote import INSTANCE_CONFIG, condition_status, set_online
 
@@ -38,7 +39,7 @@ async def create_project_and_cluster(api: RegistryFixture, kubeconfig: bytes) ->
 def build_access(api: RegistryFixture, *networks: str) -> RegistryClusterAccess:
     policy = AddressPolicy(networks, lambda: ())
     upstreams = UpstreamRegistry(api.registry, GROUP, "service-system", policy, Limits())
-    return RegistryClusterAccess(api.registry, GROUP, "service-system", upstreams, policy.resolve)
+    return RegistryClusterAccess(upstreams)
 
 
 def test_a_space_is_created_and_deleted_over_tls() -> None:
@@ -59,8 +60,10 @@ def test_a_space_is_created_and_deleted_over_tls() -> None:
                 await api.delete(SPACE, "one")
                 await eventually(lambda: api.get(SPACE, "one") is None, 20)
             async with access.open_cluster_endpoint("c") as endpoint:
-                address = ("127.0.0.1", fake_cluster.port)
-                assert (endpoint.host, endpoint.port, endpoint.token) == (*address, "stored-token")
+                assert endpoint.port != fake_cluster.port
+                assert endpoint.token != "stored-token"
+                async with build_client(endpoint) as client:
+                    assert (await client.get("/version")).json()["gitVersion"]
             await access.upstreams.close_all()
 
     with FakeCluster(build_kube_responder(kube)) as fake_cluster:
@@ -69,13 +72,18 @@ def test_a_space_is_created_and_deleted_over_tls() -> None:
         assert {request.header("authorization") for request in fake_cluster.requests} == {"Bearer stored-token"}
 
 
-async def test_the_endpoint_for_other_programs_is_not_a_blocked_address(api: RegistryFixture) -> None:
+def test_another_program_does_not_reach_a_blocked_address() -> None:
+    async def run(kubeconfig: bytes) -> None:
+        async with open_registry() as api:
+            await create_project_and_cluster(api, kubeconfig)
+            async with build_access(api).open_cluster_endpoint("c") as endpoint, build_client(endpoint) as client:
+                answer = await client.get("/version")
+            assert answer.status_code == 503
+            assert "loopback or private" in answer.json()["message"]
+
     with FakeCluster() as fake_cluster:
-        kubeconfig = fake_cluster.build_kubeconfig()
-    await create_project_and_cluster(api, kubeconfig)
-    with pytest.raises(AddressBlocked):
-        async with build_access(api).open_cluster_endpoint("c"):
-            pass
+        asyncio.run(run(fake_cluster.build_kubeconfig()))
+    assert fake_cluster.requests == []
 
 
 @pytest.mark.parametrize(("kubeconfig", "reason"), [(b"{}", "InvalidKubeconfig"), (b"", "KeyNotFound")])

@@ -13,7 +13,7 @@ import pytest
 from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.devcontainer.compose import loading
 from fairlead.runner.engines.devcontainer.compose.interpolation import Variables, parse_variables
-from fairlead.runner.engines.devcontainer.compose.loading import MAX_FILES, Reader, load_compose
+from fairlead.runner.engines.devcontainer.compose.loading import MAX_FILES, Reader, list_paths, load_compose
 from fairlead.runner.engines.devcontainer.compose.rendering import Composed, list_images, render_compose
 from fairlead.runner.engines.devcontainer.programs import Result
 from tests.runner.harness.grants import make_grant
@@ -50,7 +50,7 @@ def render(
 ) -> Composed:
     write(work, {".devcontainer/compose.yaml": files} if isinstance(files, str) else files)
     named = (configuration or {}).get("dockerComposeFile", "compose.yaml")
-    paths = [f"{FOLDER}/{each}" for each in (named if isinstance(named, list) else [named])]
+    paths = list_paths(named, FOLDER)
     reader = Reader(LocalHolder(work), WORK)  # type: ignore[arg-type]
     compose = asyncio.run(load_compose(reader, paths))
     return render_compose({"service": "app", **(configuration or {})}, compose, FOLDER, make_grant(*permissions))
@@ -425,6 +425,13 @@ services:
     composed = render(tmp_path, text % ("0" * 5000))
     assert "args" not in composed.configuration["build"] and find(composed, "db")["build"]["args"] == {}
     assert composed.configuration["forwardPorts"] == []
+
+
+def test_half_a_million_files_are_refused_without_a_look_at_each(tmp_path: Path) -> None:
+    named = ["compose.yaml"] * 500_000
+    assert len(list_paths(named, FOLDER)) == MAX_FILES + 1
+    error = refuse(tmp_path, "services: {app: {image: x}}", {"dockerComposeFile": named})
+    assert f"from 1 to {MAX_FILES} files" in error.message
 
 
 @pytest.mark.parametrize(

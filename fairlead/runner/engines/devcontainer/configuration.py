@@ -19,7 +19,7 @@ from fairlead.core.json import encode, parse_jsonc
 from fairlead.core.validators import format_size
 from fairlead.runner.engines.contract import EngineError, ImageSource, Reason, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.adaptation import adapt_configuration
-from fairlead.runner.engines.devcontainer.compose.loading import Compose, Reader, load_compose
+from fairlead.runner.engines.devcontainer.compose.loading import Compose, Reader, list_paths, load_compose
 from fairlead.runner.engines.devcontainer.compose.rendering import list_dockerfiles, list_images, render_compose
 from fairlead.runner.engines.devcontainer.grant import Grant
 from fairlead.runner.engines.devcontainer.inside.services import PLAN
@@ -166,10 +166,7 @@ async def _compose(holder: Holder, grant: Grant, found: Configuration) -> Config
         return found
     if not parsed.get(COMPOSE_FILE):
         return found
-    named = parsed[COMPOSE_FILE]
-    folder = posixpath.dirname(found.path)
-    files = named if isinstance(named, list) else [named]
-    paths = [posixpath.normpath(posixpath.join(folder, str(each))) for each in files]
+    paths = list_paths(parsed[COMPOSE_FILE], posixpath.dirname(found.path))
     compose = await load_compose(Reader(holder, grant.work_folder), paths)
     return await asyncio.to_thread(_render_compose, found, parsed, compose, grant)
 

@@ -68,6 +68,13 @@ class Compose:
     """Variables without a value."""
 
 
+def list_paths(named: Any, folder: str) -> Sequence[str]:
+    """The paths of the files that a configuration in a folder names. Not many more than it may name, of which a
+    repository could name half a million: that they are too many is found all the same."""
+    files = named[: MAX_FILES + 1] if isinstance(named, list) else [named]
+    return [posixpath.normpath(posixpath.join(folder, str(each))) for each in files]
+
+
 async def load_compose(reader: Reader, paths: Sequence[str]) -> Compose:
     """The first file decides what relative paths start from, as in Compose. Raises EngineError.
 
