@@ -156,7 +156,7 @@ def test_may_i_answers_for_the_scoped_key_of_the_session(page: Page, server: Con
     question = f"resource=projects&group=management.service.sh&name={PROJECT}"
     page.goto(f"access?verb=delete&{question}")
     page.wait_for_text('This session uses the access key "narrow", whose scope restricts it.', ".notice")
-    page.wait_for_text(f'May I, with the key "narrow", delete projects "{PROJECT}"?', ".answer")
+    page.wait_for_text(f'May I, with the key "narrow", delete the project "{PROJECT}"?', ".answer")
     page.wait_for_text("No, denied", ".answer")
     page.wait_for_text("The scope of the access key denies it", ".answer")
     page.wait_for_text("read everything", ".scope-words")
@@ -174,7 +174,7 @@ def test_a_request_that_a_scope_denied_leads_to_the_question_about_the_key(
     page.goto("audit?what=denied&name=kept-by-scope")
     page.click(role("link", "project kept-by-scope"))
     page.click(role("link", "Open in May I?"))
-    page.wait_for_text('May the key "scoped-bot" delete projects "kept-by-scope"?', ".answer")
+    page.wait_for_text('May the key "scoped-bot" delete the project "kept-by-scope"?', ".answer")
     page.wait_for_text("No, denied", ".answer")
     page.wait_for_text("The scope of the access key denies it", ".answer")
 
@@ -204,7 +204,7 @@ def test_an_administrator_asks_for_others_and_lists_who_can(page: Page, sign_in:
     sign_in(page, ADMIN)
     question = f"verb=delete&resource=spaceinstances&group=management.service.sh&namespace={NAMESPACE}&name=x"
     page.goto(f"access?{question}&user={VIEWER}")
-    page.wait_for_text(f"May {VIEWER} delete spaceinstances")
+    page.wait_for_text(f"May {VIEWER} delete the space")
     page.wait_for_text("No, denied")
     page.click(role("button", "List who can"))
     page.wait_for_text(OWNER, within=".who")
@@ -258,7 +258,7 @@ def test_a_denied_request_leads_to_its_decision(page: Page, sign_in: SignIn) -> 
     page.click(role("link", "Why?"))
     page.wait_for_text("The request was denied")
     page.click(role("link", "Open in May I?"))
-    page.wait_for_text(f'May I get projects "{PROJECT}"')
+    page.wait_for_text(f'May I get the project "{PROJECT}"?')
     page.wait_for_text("No, denied")
 
 
@@ -274,7 +274,7 @@ def test_a_denied_request_of_another_user_leads_to_the_members_of_the_project(
     page.click(role("link", "space denied"))
     page.wait_for_text(f"{VIEWER} was not allowed to delete the space denied", "h1")
     page.click(role("link", "Open in May I?"))
-    page.wait_for_text(f'May {VIEWER} delete spaceinstances "denied"', ".answer")
+    page.wait_for_text(f'May {VIEWER} delete the space "denied"', ".answer")
     page.wait_for_text("No, denied", ".answer")
     page.wait_for(role("link", "Bind a role to the user or a team"))
     page.click(role("link", f"Change the role in the members of the project {PROJECT}"))

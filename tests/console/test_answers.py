@@ -71,8 +71,29 @@ def test_a_project_shows_who_works_in_it_and_in_which_role(page: Page, sign_in: 
     page.wait_for(role("link", VIEWER))
     members = "\n".join(page.texts("main .card"))
     assert f"{OWNER}\nowner" in members and f"{VIEWER}\nviewer" in members
-    page.click(role("link", "All members (3)"))
+    page.click(role("link", "All members (4)"))
     page.wait_for(role("button", "Add"))
+
+
+def test_a_project_says_that_a_member_sees_only_a_part_of_what_is_in_it(page: Page, sign_in: SignIn) -> None:
+    note = "Only what you may see is counted"
+    sign_in(page, VIEWER)
+    page.goto(f"projects/{PROJECT}")
+    page.wait_for_text(note, "main")
+    sign_in(page, ADMIN)
+    page.goto(f"projects/{PROJECT}")
+    page.wait_for(role("link", VIEWER))
+    page.wait_idle()
+    assert note not in page.text("main")
+
+
+def test_a_cluster_with_an_agent_is_asked_for_its_nodes(page: Page, sign_in: SignIn) -> None:
+    page.allow_errors("503")
+    sign_in(page, ADMIN)
+    page.goto("clusters/frankfurt")
+    page.wait_for_text("has not joined yet", "main .error")
+    assert page.texts("main .error-title code") == ["fairlead cluster add frankfurt --agent"]
+    assert "has no kubeconfig" not in page.text("main")
 
 
 def test_a_user_shows_its_roles_and_where_they_come_from(page: Page, sign_in: SignIn, oslo: FakeCluster) -> None:

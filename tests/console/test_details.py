@@ -151,7 +151,7 @@ def test_display_names_and_titles_of_kinds_stand_for_names(admin: Page, server: 
     admin.goto("access?verb=get&resource=x.y")
     admin.fill("Kind", "Workspaces")
     admin.click(role("button", "Ask"))
-    admin.wait_for_text("May I get devpodworkspaceinstances", ".answer")
+    admin.wait_for_text("May I get workspaces?", ".answer")
 
 
 def test_an_unknown_field_of_a_new_object_is_shown_at_its_line(admin: Page) -> None:

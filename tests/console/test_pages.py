@@ -202,6 +202,8 @@ def test_the_audit_log_shows_changes_live_and_why_a_request_was_denied(
     page.wait_for_text("allowed", "main")
     page.goto("audit?what=all")
     page.wait_for_text("asked to sign in", "table.audit")
+    page.click(role("link", "/auth/password/login"))
+    page.wait_until(lambda: page.text("h1") == "admin asked to sign in", "the title is in words")
 
 
 def test_dry_runs_are_no_changes(page: Page, server: ConsoleServer, sign_in: SignIn) -> None:

@@ -114,7 +114,7 @@ def test_a_pod_shows_its_containers_and_where_it_runs(page: Page, sign_in: SignI
     sign_in(page, ADMIN)
     page.goto(f"{PAGE}/~browse/pods/corner/{POD}")
     page.wait_for_text("10.0.3.17", "main")
-    migrate, web, resolver = page.texts("table.labelled tbody tr")
+    migrate, web, resolver = page.texts(".tab-panel .card:first-child tbody tr")
     assert "Completed" in migrate and "before the others" in migrate
     assert "Running" in web and "example/web:1.4.2" in web and "8080 (http)" in web and "2" in web
     assert "Ended (3)" in resolver and "53/UDP" in resolver

@@ -153,6 +153,7 @@ def test_no_project_is_chosen_for_the_user(page: Page, server: ConsoleServer, si
     sign_in(page, ADMIN)
     page.goto("devpodworkspaceinstances/~new")
     page.wait_for_text("Choose a project first", ".choices")
+    assert "Version" not in page.text("form"), "nothing that has versions is chosen"
     page.fill("Name", "nowhere")
     page.click(role("button", "Create"))
     assert page.eval("document.querySelector('form select').matches(':invalid')")

@@ -141,3 +141,13 @@ export class Scope {
     return scope;
   }
 }
+
+// A sentence of the server: `names` in backticks are code. The text stays as it is if they are not in pairs.
+/**
+ * @param {string} text
+ * @returns {Child}
+ */
+export function prose(text) {
+  const parts = text.split("\x60");
+  return parts.length % 2 ? parts.map((each, index) => (index % 2 ? h("code", each) : each)) : text;
+}

@@ -8,7 +8,7 @@ import { link, setQuery } from "../core/router.js";
 import { timeElement } from "../core/time.js";
 import { readLines } from "../core/watch.js";
 import { T } from "../texts/audit.js";
-import { button, tableOf } from "../widgets/common.js";
+import { button, card, tableOf } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
 import { findKind, findName } from "../widgets/names.js";
 import { actor, describeObject, didWhat, outcome, placeOf } from "./audit/description.js";
@@ -79,9 +79,7 @@ class AuditPage {
       bar,
       this.problem,
       this.notice,
-      tableOf([T.time, T.who, T.did, T.object, T.result], this.body, "table.audit"),
-      h("p"),
-      this.more,
+      card("", tableOf([T.time, T.who, T.did, T.object, T.result], this.body, "table.audit"), this.more),
     );
     this.load(true);
   }

@@ -19,11 +19,8 @@ import { emit, parse } from "../widgets/form/yaml.js";
 import { warningBlock } from "../widgets/warnings.js";
 import { locateErrors } from "../widgets/yaml.js";
 import { YamlEditor } from "../widgets/yaml-editor.js";
-import { CREATE_VIEWS } from "./create-views.js";
 
 export async function show(page, { kind, namespace }) {
-  if (CREATE_VIEWS[kind.segment] && page.query.get("form") !== "all")
-    return (await CREATE_VIEWS[kind.segment]()).show(page, { kind, namespace });
   page.setTitle(T.create(kind.title), [[kind.pluralTitle, kind.segment]]);
   const schema = await loadSchema(kind);
   new CreatePage(page, kind, schema, prefill(page.query, kind, schema, namespace));

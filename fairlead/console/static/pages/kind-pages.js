@@ -5,7 +5,7 @@ export function matchKindOf(kind, rest, section) {
   if (!rest.length) return { load: () => import("./list.js"), section, parameters: { kind } };
   if (rest.at(-1) === "~new")
     return {
-      load: () => import("./create.js"),
+      load: () => import("./create-views.js"),
       section,
       parameters: { kind, namespace: rest.length > 1 ? rest[0] : "" },
     };

@@ -2,7 +2,7 @@
 // view: see object-views.js.
 
 import { ApiError, pause } from "../core/api.js";
-import { h, replace } from "../core/dom.js";
+import { h, prose, replace } from "../core/dom.js";
 import { getObject, managed, management, sentence } from "../core/kinds.js";
 import { link, setQuery } from "../core/router.js";
 import { stateOf } from "../core/status.js";
@@ -189,7 +189,11 @@ function head(kind, object) {
   const project = kind.server === management && projectOf(metadata.namespace);
   return h(
     "div.stack.tight",
-    h("div.row", (state.state || state.word) && stateBadge(state), state.message && h("span.wrap", state.message)),
+    h(
+      "div.row",
+      (state.state || state.word) && stateBadge(state),
+      state.message && h("span.wrap", prose(state.message)),
+    ),
     h(
       "div.row.facts",
       h("span", kind.title),

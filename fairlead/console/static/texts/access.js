@@ -57,7 +57,8 @@ export const T = {
   keyCalled: (name) => `the key "${name}"`,
   aKey: "a key with this scope",
   inPlace: (namespace) => ` in "${namespace}"`,
-  called: (name) => ` "${name}"`,
+  called: (noun, name) => `the ${noun} "${name}"`,
+  partOf: (part, object) => `${part} of ${object}`,
   steps: {
     "within scope": "Scope of the access key",
     gateway: "Gateways",

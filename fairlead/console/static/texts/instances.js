@@ -38,6 +38,7 @@ export const T = {
   noTargets: "The project has no space, virtual cluster or cluster that you may use.",
   create: "Create",
   check: "Check",
+  cancel: "Cancel",
   sending: "The server checks it…",
   checked: "Everything is in order. Nothing has been created yet.",
   allFields: "All fields and YAML",

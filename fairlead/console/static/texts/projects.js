@@ -6,6 +6,7 @@ export const T = {
   noQuotas: "No limits are set.",
   mine: (title) => `${title}, mine`,
   inside: "In this project",
+  onlyWhatYouSee: "Only what you may see is counted: what you own, and what others share with you.",
   create: "Create",
   members: "Members",
   allMembers: (count) => (count ? `All members (${count})` : "Add members"),

@@ -1,6 +1,6 @@
 // Conditions of an object: what the server says about it, in words.
 
-import { h } from "../core/dom.js";
+import { h, prose } from "../core/dom.js";
 import { sentence } from "../core/kinds.js";
 import { ASLEEP, ATTENTION, FAILED, READY } from "../core/status.js";
 import { timeElement } from "../core/time.js";
@@ -34,7 +34,7 @@ export function conditionList(conditions) {
               h("strong", { title: each.type }, sentence(String(each.type))),
               each.reason && h("span.muted.mono", ` ${each.reason}`),
             ),
-            each.message && h("div.wrap", String(each.message)),
+            each.message && h("div.wrap", prose(String(each.message))),
           ),
           each.lastTransitionTime && h("span.muted.when", timeElement(each.lastTransitionTime)),
         ),

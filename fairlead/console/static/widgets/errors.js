@@ -1,7 +1,7 @@
 // Errors, beside their cause: reason, message, causes with their fields, audit ID, and what to do next.
 
 import { ApiError, NetworkError } from "../core/api.js";
-import { h } from "../core/dom.js";
+import { h, prose } from "../core/dom.js";
 import { link } from "../core/router.js";
 import { T } from "../texts/shell.js";
 import { button } from "./common.js";
@@ -42,13 +42,21 @@ function goOn(node, retry) {
 }
 
 const block = (title, parts, retry) =>
-  h("section.error", { role: "alert" }, h("p.error-title", title), parts, retry && button(T.retry, { onclick: retry }));
+  h(
+    "section.error",
+    { role: "alert" },
+    h("p.error-title", prose(title)),
+    parts,
+    retry && button(T.retry, { onclick: retry }),
+  );
 
 export const causeList = (causes) =>
   causes.length > 0 &&
   h(
     "ul.causes",
-    causes.map((cause) => h("li", cause.field && h("code", cause.field), cause.field && ": ", cause.message)),
+    causes.map((cause) =>
+      h("li", cause.field && h("code", cause.field), cause.field && ": ", prose(cause.message ?? "")),
+    ),
   );
 
 export const sentence = (text) => (text ? text.charAt(0).toUpperCase() + text.slice(1) : "");

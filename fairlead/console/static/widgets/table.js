@@ -14,6 +14,8 @@ const NARROW = 640;
 const HEIGHTS = { narrow: 66, touch: 44, normal: 32, compact: 28 };
 const CHARACTER = 7.6;
 const MIN_WIDTH = 56;
+// Where a table would scroll sideways otherwise.
+const TIGHT = { character: 8, padding: 14, state: 22, text: 80, name: 150 };
 const SAMPLE = 200;
 
 export class VirtualTable {
@@ -24,6 +26,7 @@ export class VirtualTable {
   #mark = null; // where a range begins
   #height = HEIGHTS.normal;
   #natural = [];
+  #tight = [];
   #options;
 
   // `scope` ends it. `tie` and `versionOf`: see Rows. `open(row)` is called for Enter and clicks, `onSort(sort)` and
@@ -193,8 +196,11 @@ export class VirtualTable {
 
   #measure() {
     this.body.style.height = `${Math.min(this.#total, MAX_HEIGHT)}px`;
-    if (!this.#natural.length && this.rows.view.length)
-      this.#natural = this.#columns.map((column) => this.#naturalWidth(column));
+    if (!this.#natural.length && this.rows.view.length) {
+      const lengths = this.#columns.map((column) => this.#longest(column));
+      this.#natural = this.#columns.map((column, i) => this.#naturalWidth(column, lengths[i]));
+      this.#tight = this.#columns.map((column, i) => this.#tightWidth(column, lengths[i]));
+    }
     const widths = this.#widths();
     const check = this.#options.selectable ? ["36px"] : [];
     this.node.style.setProperty(
@@ -216,9 +222,11 @@ export class VirtualTable {
     return preferences.get(`widths.${this.#options.storage}`, {});
   }
 
-  #naturalWidth(column) {
-    let length = 0;
-    for (const { row } of this.rows.view.slice(0, SAMPLE)) length = Math.max(length, column.text(row).length);
+  #longest(column) {
+    return this.rows.view.slice(0, SAMPLE).reduce((most, { row }) => Math.max(most, column.text(row).length), 0);
+  }
+
+  #naturalWidth(column, length) {
     const content = length * (column.isName ? 8.6 : CHARACTER) + (column.stateOf ? 44 : 24);
     return Math.ceil(
       Math.max(
@@ -229,26 +237,34 @@ export class VirtualTable {
     );
   }
 
-  // Widths that the user chose, or those of the content. Long cells shrink first, names last.
+  // Room for states, and for titles and texts that are short.
+  #tightWidth(column, length) {
+    const { character, padding, state, text, name } = TIGHT;
+    if (column.stateOf) return Math.ceil(length * character + padding + state);
+    const longest = Math.max(length * character, column.title.length * CHARACTER) + padding;
+    return Math.ceil(Math.max(MIN_WIDTH, Math.min(longest, column.isName ? name : text)));
+  }
+
+  // Widths that the user chose, or those of the content. Long cells shrink first, then names, then all of them.
   #widths() {
     const stored = this.#stored;
     const widths = this.#columns.map((column, i) => stored[column.id] ?? this.#natural[i] ?? 120);
+    const fixed = this.#columns.map((column) => Boolean(stored[column.id]));
     let excess = widths.reduce((sum, width) => sum + width, this.#options.selectable ? 36 : 0) - this.node.clientWidth;
-    for (const { isName, least } of [
-      { isName: false, least: 96 },
-      { isName: true, least: 220 },
-    ]) {
-      const room = widths.map((width, i) =>
-        Boolean(this.#columns[i].isName) === isName && !stored[this.#columns[i].id] ? Math.max(0, width - least) : 0,
-      );
+    const shrink = (leastOf) => {
+      const room = widths.map((width, i) => (fixed[i] ? 0 : Math.max(0, width - leastOf(this.#columns[i], i))));
       const sum = room.reduce((a, b) => a + b, 0);
-      if (excess <= 0 || !sum) continue;
+      if (excess <= 0 || !sum) return;
       const share = Math.min(1, excess / sum);
       room.forEach((each, i) => {
         widths[i] -= each * share;
       });
       excess -= sum * share;
-    }
+    };
+    shrink((column) => (column.isName ? Infinity : 96));
+    shrink((column) => (column.isName ? 220 : Infinity));
+    this.node.classList.toggle("is-tight", excess > 0);
+    shrink((_, i) => this.#tight[i] ?? MIN_WIDTH);
     return widths.map(Math.floor);
   }
 

@@ -18,8 +18,8 @@ export const warningBlock = (warnings) =>
     warnings.map((each) => h("p", readable(each), " ", createOffer(each))),
   );
 
-// Without the path of the field, which is no word of the product.
-const readable = (text) => sentence(text.replace(/^(spec|subjects|roleRef)[\w.[\]]*: /, ""));
+// A sentence, without the path of the field, which is no word of the product.
+const readable = (text) => sentence(text.replace(/^(spec|subjects|roleRef)[\w.[\]]*: /, "").replace(/[^.]$/, "$&."));
 
 function createOffer(text) {
   const [, noun, name] = text.match(MISSING) ?? [];

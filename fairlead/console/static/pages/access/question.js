@@ -116,12 +116,14 @@ export async function attributesOf({ verb, kind, namespace: place, name, subreso
  * @param {string} who
  * @param {ResourceAttributes} attributes
  */
-export function describe(who, { verb, resource, namespace, name, subresource }) {
+export function describe(who, { verb, group, resource, namespace, name, subresource }) {
+  const kind = management.find(resource, group ?? "");
+  const object = name ? T.called(kind?.noun ?? resource, name) : (kind?.pluralNoun ?? resource);
   return T.sentence(
     who,
     verb,
-    `${resource}${subresource ? `/${subresource}` : ""}${name ? T.called(name) : ""}`,
-    namespace ? T.inPlace(namespace) : "",
+    subresource ? T.partOf(subresource, object) : object,
+    namespace ? T.inPlace(projectOf(namespace) || namespace) : "",
   );
 }
 

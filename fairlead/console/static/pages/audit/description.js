@@ -28,10 +28,17 @@ export function placeOf({ objectRef }) {
 }
 
 // A login is no object. What its request did is said in words, and the path stays a link.
-export function didWhat({ verb, objectRef, requestURI = "", annotations = {} }) {
-  const words = (!objectRef?.resource && T.requests[requestURI.split("?")[0]]) || (T.verbs[verb] ?? verb);
+export function didWhat(event) {
+  const { verb, annotations = {} } = event;
+  const words = requestWords(event) || (T.verbs[verb] ?? verb);
   return annotations[DRY_RUN] ? T.dryRun(words) : words;
 }
+
+/** @param {Record<string, any>} event */
+const requestWords = ({ objectRef, requestURI = "" }) => !objectRef?.resource && T.requests[requestURI.split("?")[0]];
+
+/** @param {Record<string, any>} event */
+export const isInWords = (event) => Boolean(requestWords(event));
 
 /** @param {Record<string, any>} event */
 export const actor = ({ user = {}, impersonatedUser }) =>

@@ -9,7 +9,7 @@ import { timeElement } from "../../core/time.js";
 import { T } from "../../texts/audit.js";
 import { describeClient } from "../../widgets/client.js";
 import { card, copyable, definition, linkButton } from "../../widgets/common.js";
-import { actor, describeObject, didWhat, isDenied, outcome, REFUSED_BY } from "./description.js";
+import { actor, describeObject, didWhat, isDenied, isInWords, outcome, REFUSED_BY } from "./description.js";
 
 const DECISION = "authorization.k8s.io/decision";
 const REASON = "authorization.k8s.io/reason";
@@ -21,7 +21,11 @@ export async function show(page, id) {
   const wasDenied = isDenied(annotations);
   const byAdmission = wasDenied && annotations[DECISION] === "allow";
   page.setTitle(
-    (wasDenied ? T.deniedSentence : T.sentence)(actor(event), wasDenied ? verb : didWhat(event), phrase(event)),
+    (wasDenied ? T.deniedSentence : T.sentence)(
+      actor(event),
+      wasDenied && !isInWords(event) ? verb : didWhat(event),
+      phrase(event),
+    ),
     [[T.title, "audit"]],
   );
   const question = {
@@ -70,7 +74,11 @@ export async function show(page, id) {
   );
 }
 
-const phrase = (event) => (event.objectRef?.name ? T.the(describeObject(event)) : describeObject(event));
+// Nothing follows the words for a login: the path of its request is in the card.
+const phrase = (event) => {
+  if (event.objectRef?.name) return T.the(describeObject(event));
+  return isInWords(event) ? "" : describeObject(event);
+};
 
 /** @param {Record<string, any>} event */
 const keyOf = ({ user = {} }) => user.extra?.["service.sh/access-key"]?.join(", ");

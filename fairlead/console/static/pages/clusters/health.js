@@ -1,17 +1,22 @@
 // How a cluster is: its checks, and the latency of its last probes.
 
 import { request } from "../../core/api.js";
-import { h, replace } from "../../core/dom.js";
+import { h, prose, replace } from "../../core/dom.js";
 import { T } from "../../texts/clusters.js";
 import { stateDot } from "../../widgets/state.js";
 import { sparkLine } from "../overview/fleet.js";
 
 const REFRESH = 15_000;
 
+// Whether the server can reach it: by a kubeconfig, as the cluster that it runs in, or by an agent that dials out.
+/** @param {KubernetesObject} cluster */
+export const isConnectable = ({ spec = {} }) => Boolean(spec.config?.secretName || spec.local || spec.networkPeer);
+
 // The checks of the last probe, with what to do about those that failed.
 /** @param {KubernetesObject} cluster */
-export function probeList({ status = {}, spec = {} }) {
-  if (!status.probes?.length) return h("p.muted", spec.config?.secretName ? T.noChecks : T.notProbed);
+export function probeList(cluster) {
+  const { status = {} } = cluster;
+  if (!status.probes?.length) return h("p.muted", isConnectable(cluster) ? T.noChecks : T.notProbed);
   return h(
     "ul.plain.probes",
     status.probes.map(({ name, ok, message, severity }) => {
@@ -24,7 +29,7 @@ export function probeList({ status = {}, spec = {} }) {
         "li",
         { data: { check: name, state } },
         stateDot(state, label),
-        h("span", T.probes[name] ?? name, message && h("span.muted", message)),
+        h("span", T.probes[name] ?? name, message && h("span.muted", prose(message))),
       );
     }),
   );

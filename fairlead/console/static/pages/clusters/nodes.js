@@ -11,6 +11,7 @@ import { errorBlock } from "../../widgets/errors.js";
 import { objectLink } from "../../widgets/owners.js";
 import { stateBadge } from "../../widgets/state.js";
 import { followKind } from "./follow.js";
+import { isConnectable } from "./health.js";
 import { openRemote } from "./remote.js";
 import { followUsage } from "./usage.js";
 
@@ -21,10 +22,10 @@ const ROLE = "node-role.kubernetes.io/";
 export function nodeList(context) {
   const node = h("div", skeleton(3));
   const usage = h("div");
-  const isReady = (cluster) => stateOf(cluster).state === READY && Boolean(cluster.spec?.config?.secretName);
+  const isReady = (cluster) => stateOf(cluster).state === READY && isConnectable(cluster);
   const part = context.live(isReady, (cluster, { scope }) => {
     if (isReady(cluster)) follow(context.kind, cluster.metadata.name, scope, node, usage);
-    else replace(node, h("p.muted", T.nodesUnknown));
+    else replace(node, h("p.muted", isConnectable(cluster) ? T.nodesUnknown : T.nodesNotAsked));
     return null;
   });
   part.hidden = true;

@@ -41,7 +41,7 @@ export function summary(context) {
   return h(
     "div.stack",
     card(T.containerList, containers),
-    card(T.where, facts),
+    h("section.card.wide-facts", h("h2", T.where), facts),
     h("section.card.measured", h("h2", T.usage), usage),
   );
 }

@@ -72,6 +72,7 @@ class CreateInstance {
     this.offerList = h("div.choices", { role: "radiogroup", "aria-label": this.parts.offerTitle });
     this.version = h("select");
     this.versionField = field(T.version, this.version);
+    this.versionField.hidden = true; // until something with versions is chosen
     this.place = h("div");
     this.form = h("div");
     this.verdict = h("div", { role: "status" });
@@ -108,6 +109,8 @@ class CreateInstance {
           "div.row",
           h("button.primary", { type: "submit" }, this.parts.submit),
           button(T.check, { onclick: () => this.send(true) }),
+          linkButton(href(kind.segment), T.cancel, { kind: "quiet" }),
+          h("span.spring"),
           all,
         ),
       )),

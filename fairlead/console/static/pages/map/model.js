@@ -34,7 +34,7 @@ export function buildModel(lists, by, filter) {
     node.children.sort(inOrder);
     node.facts = summarize(node.children);
   }
-  return found.sort(inOrder);
+  return found.sort((a, b) => Number(!a.name) - Number(!b.name) || inOrder(a, b));
 }
 
 const inOrder = (a, b) => a.title.localeCompare(b.title) || a.key.localeCompare(b.key);

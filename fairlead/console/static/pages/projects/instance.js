@@ -87,6 +87,7 @@ export function actions(context) {
   const browse = {
     title: T.browse,
     icon: "grid",
+    primary: true,
     question: { verb: "use", kind, namespace, name },
     run: () => navigate(`${pathOf(kind, object)}/~browse`),
   };

@@ -69,7 +69,10 @@ function memberList({ object }, { owner, members = [] }) {
     ),
     h(
       "p.card-foot",
-      link(`projects/${encodeURIComponent(object.metadata.name)}?view=members`, T.allMembers(members.length)),
+      link(
+        `projects/${encodeURIComponent(object.metadata.name)}?view=members`,
+        T.allMembers(members.length + (isOwned ? 1 : 0)),
+      ),
     ),
   );
 }
@@ -104,8 +107,9 @@ const names = (entries) => {
 // One line for each kind: how many, in which states, and a link to create one.
 function insideList({ object, scope }) {
   const namespace = namespaceOf(object.metadata.name);
-  return h(
-    "ul.plain.lines",
+  const partly = h("p.muted.card-foot", { hidden: true }, T.onlyWhatYouSee);
+  const lines = h(
+    "ul.plain.lines.centred",
     INSIDE.map((plural) => {
       const kind = managed(plural);
       const count = h("strong");
@@ -124,7 +128,8 @@ function insideList({ object, scope }) {
       review({ verb: "create", kind, namespace }).then(({ allowed }) => {
         create.hidden = !allowed;
       });
-      review({ verb: "list", kind, namespace }).then(({ allowed }) => {
+      review({ verb: "list", kind, namespace }).then(({ allowed, filtered }) => {
+        if (filtered) partly.hidden = false;
         if (!allowed || scope.ended) {
           line.hidden = !allowed;
           return;
@@ -140,4 +145,5 @@ function insideList({ object, scope }) {
       return line;
     }),
   );
+  return h("div", lines, partly);
 }

@@ -153,7 +153,11 @@ function openWays(node, context) {
     if (wasRunning)
       replace(
         vscode,
-        h("a.button", { href: `vscode://vscode-remote/ssh-remote+${encodeURIComponent(host)}${folder}` }, T.vscode),
+        h(
+          "a.button.primary",
+          { href: `vscode://vscode-remote/ssh-remote+${encodeURIComponent(host)}${folder}` },
+          T.vscode,
+        ),
         h("p.muted", T.openHint),
       );
   };
@@ -163,13 +167,13 @@ function openWays(node, context) {
     node,
     h(
       "div.stack.tight",
+      vscode,
       h("p.muted", T.ssh),
       codeBlock(`fairlead workspace ssh ${name} --project ${project}`),
       h("p.muted", T.sshConfig),
       codeBlock("fairlead workspace ssh-config --write"),
       h("p.muted", T.host),
       copyable(host),
-      vscode,
     ),
   );
 }

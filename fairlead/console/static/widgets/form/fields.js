@@ -2,7 +2,7 @@
 //
 // A field that is not touched returns the value that it was given, also if that is absent. A cleared one is absent.
 
-import { h, newId } from "../../core/dom.js";
+import { h, newId, prose } from "../../core/dom.js";
 import { sentence } from "../../core/kinds.js";
 import { T } from "../../texts/form.js";
 import { emit, parse } from "./yaml.js";
@@ -14,7 +14,7 @@ const SHORT_NAMES = /(url|uri|icon|address|endpoint)$/i;
 
 export const labelOf = (name) => (name ? name[0].toUpperCase() + sentence(name).slice(1) : "");
 
-// A short description, or the first sentence of a long one; the rest opens below it. `name` in backticks is code.
+// A short description, or the first sentence of a long one; the rest opens below it.
 export function helpOf(description, id, isWhole) {
   if (!description) return null;
   const [, first, rest] = (!isWhole && description.length > SHORT && /^(.+?[.!?])\s+(\S.*)$/s.exec(description)) || [
@@ -22,10 +22,9 @@ export function helpOf(description, id, isWhole) {
     description,
     "",
   ];
-  const text = (part) => part.split("\x60").map((each, index) => (index % 2 ? h("code", each) : each));
   return rest
-    ? h("details.field-help", { id }, h("summary", text(first)), text(rest))
-    : h("p.field-help", { id }, text(first));
+    ? h("details.field-help", { id }, h("summary", prose(first)), prose(rest))
+    : h("p.field-help", { id }, prose(first));
 }
 
 // `read` returns the value of the touched control, or throws an Error that says what is wrong with it.
