@@ -1,7 +1,8 @@
 """Bare API servers to connect to, many in one process, without any logic.
 
-Each has a port of its own. It responds to the paths of a probe, `/small` and `/large`, and records when it was
-probed. A slow one reads the request and never responds. On SIGTERM the process prints the intervals between probes.
+Each has a port of its own. It responds to the paths of a probe, `/small`, `/api/small` (agents carry only paths of the
+API) and `/large`, and records when it was probed. A slow one reads the request and never responds. On SIGTERM the
+process prints the intervals between probes.
 """
 
 import asyncio
@@ -36,6 +37,7 @@ RESPONSES = {
     b"/version": build_response(200, VERSION),
     b"/readyz": build_response(200, b"ok", b"text/plain"),
     b"/small": build_response(200, b'{"x":"%s"}' % (b"y" * (SMALL - 8))),
+    b"/api/small": build_response(200, b'{"x":"%s"}' % (b"y" * (SMALL - 8))),
     b"/large": build_response(200, b"z" * LARGE, b"application/octet-stream"),
 }
 NOT_FOUND_RESPONSE = build_response(404, NOT_FOUND_STATUS)
