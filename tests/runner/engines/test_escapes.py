@@ -141,7 +141,7 @@ ATTACKS = {
             ".devcontainer/compose.yaml": "services:\n  app:\n    build: {context: ., dockerfile: Dockerfile}\n"
             "    command: sleep infinity\n    volumes: [../link:/host, data:/v/written]\n    tmpfs: [/v/written2]\n"
             "  other:\n    build: {context: ., dockerfile: Dockerfile}\n    working_dir: /v/written\n"
-            "    env_file: [../link/key]\n    command: sleep infinity\n",
+            "    command: sleep infinity\n",
             "link": "->{closed}",
         },
         dockerfile=FROM + "RUN ln -s {closed} /v\nWORKDIR /v/written\n",
