@@ -260,6 +260,12 @@ async def compute(size: int, work: Callable[[*Ts], T], *arguments: *Ts, inline_s
     return await COMPUTE_POOL.run(size, work, *arguments)
 
 
+ANSWER_POOL = WorkerPool("answers", 1)
+"""For answers of other programs, such as API servers and runners, so that these take no thread from clients."""
+INTERPRETER_POOLS = (COMPUTE_POOL, ANSWER_POOL)
+"""Those whose threads hold the interpreter, which the watchdog measures."""
+
+
 HASHING_POOL = WorkerPool("hashing", 2, niceness=5)
 """For password hashes. The number of threads bounds the memory they need; the low priority leaves the CPUs to the
 rest of the server."""

@@ -52,8 +52,9 @@ TUNNEL_LIMITS = Limits(
 )
 """For port-forwards to the virtual clusters in a cluster (`tunnel.py`). A separate pool: they never take the slots of
 users' exec. Each virtual cluster has limits of its own."""
-PROGRAM_LIMITS = Limits(max_requests=64, max_websockets=1, max_queued=64, connect_seconds=5, response_header_seconds=60)
-"""For one run of another program, such as Helm, which may hold a watch for each kind in a chart."""
+PROGRAM_LIMITS = Limits(max_websockets=1)
+"""For one run of another program, such as Helm, which asks an older cluster for all its groups at once, and may hold a
+watch for each kind in a chart."""
 WATCH_LIMITS = Limits(max_requests=80, max_websockets=1, max_queued=80, connect_seconds=5, response_header_seconds=30)
 """For watches of the controllers. A separate pool, so long-lived watches do not block short requests."""
 IDLE_CHECK_SECONDS = 1.0

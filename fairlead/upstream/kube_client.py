@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
-from fairlead.core.json import Malformed, decode, encode
+from fairlead.core.concurrency import ANSWER_POOL, LARGE_JSON_BYTES
+from fairlead.core.json import Malformed, TooManyValues, decode_foreign, encode
 from fairlead.core.objects import Object, get_path
 from fairlead.upstream.access import Request
 from fairlead.upstream.errors import ProtocolError
@@ -23,6 +24,10 @@ MERGE_PATCH = "application/merge-patch+json"
 JSON = "application/json"
 
 MAX_BODY_BYTES = 16 * 2**20
+MAX_VALUES = 1_000_000
+"""Of a response: as many as objects of that size have. Without a limit, there could be several millions."""
+MAX_STATUS_BYTES = 64 * 1024
+"""Larger responses with an error are not read."""
 MAX_MESSAGE_CHARS = 1_024
 MAX_CAUSES = 16
 TIMEOUT_SECONDS = 30.0
@@ -120,10 +125,7 @@ class KubeClient:
         if body is not None:
             headers = [*headers, ("content-type", content_type)]
             data = encode(body)
-        found = _decode_object(await self._send(Request(method, target, headers, data)))
-        if found is None:
-            raise ProtocolError("the cluster's response is not a JSON object; check that it is a Kubernetes API server")
-        return found
+        return await decode_object(await self._send(Request(method, target, headers, data)))
 
     def _headers(self, accept: str) -> Sequence[tuple[str, str]]:
         impersonated = [("impersonate-user", self.impersonate_user)] if self.impersonate_user else []
@@ -140,17 +142,32 @@ class KubeClient:
         raise response_error(response.status, content)
 
 
-def _decode_object(content: bytes) -> Object | None:
+async def decode_object(content: bytes) -> Object:
+    """The object in a response. In a thread if it is large: users choose the API servers of virtual clusters. Raises
+    ProtocolError."""
+    if len(content) <= LARGE_JSON_BYTES:
+        return _decode_object(content)
+    return await ANSWER_POOL.run(len(content), _decode_object, content)
+
+
+def _decode_object(content: bytes) -> Object:
     try:
-        value = decode(content)
+        value = decode_foreign(content, MAX_VALUES)
     except Malformed:
-        return None
-    return value if isinstance(value, dict) else None
+        value = None
+    except TooManyValues:
+        raise ProtocolError(f"the cluster's response has more than {MAX_VALUES} values; request less at once") from None
+    if not isinstance(value, dict):
+        raise ProtocolError("the cluster's response is not a JSON object; check that it is a Kubernetes API server")
+    return value
 
 
 def response_error(status: int, content: bytes) -> RemoteApiError:
     """The error of an unsuccessful response."""
-    found = _decode_object(content) or {}
+    try:
+        found = _decode_object(content) if len(content) <= MAX_STATUS_BYTES else {}
+    except ProtocolError:
+        found = {}
     if found.get("kind") != "Status":
         return RemoteApiError(status, "", f"the cluster responded with status {status} and no message")
     message = str(found.get("message") or f"the cluster responded with status {status}")

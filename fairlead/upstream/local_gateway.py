@@ -29,7 +29,7 @@ from fairlead.upstream.messages import NEVER_FORWARDED, Response, select_headers
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """Larger than any object that an API server accepts."""
-MAX_CONNECTIONS = 64
+MAX_CONNECTIONS = 256
 READ_BYTES = 64 * 1024
 IDLE_SECONDS = 120.0
 CLOSE_SECONDS = 5.0

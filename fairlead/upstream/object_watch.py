@@ -14,8 +14,15 @@ from fairlead.core.backoff import Backoff, BackoffPolicy, add_jitter
 from fairlead.core.objects import Object, get_path
 from fairlead.upstream.access import Request
 from fairlead.upstream.errors import ProtocolError, UpstreamError
-from fairlead.upstream.kube_client import JSON, KubeClient, RemoteApiError, RequestSender, response_error
-from fairlead.upstream.watch import MAX_EVENT_BYTES, ResourceVersionExpired, decode_object, iter_lines
+from fairlead.upstream.kube_client import (
+    JSON,
+    KubeClient,
+    RemoteApiError,
+    RequestSender,
+    decode_object,
+    response_error,
+)
+from fairlead.upstream.watch import MAX_EVENT_BYTES, ResourceVersionExpired, iter_lines
 
 LIST_SECONDS, WATCH_SECONDS = 10.0, 300.0
 RETRY = BackoffPolicy(first_seconds=0.25, max_seconds=10.0, jitter=0.5)
@@ -98,7 +105,7 @@ class ObjectWatch:
             if response.status != 200:
                 raise response_error(response.status, await response.read(MAX_EVENT_BYTES))
             async for line in iter_lines(response):
-                self._handle_event(decode_object(line))
+                self._handle_event(await decode_object(line))
         finally:
             if response.status == 200 and clock() - began >= MIN_WATCH_SECONDS:
                 self._backoff.reset()

@@ -19,11 +19,10 @@ from urllib.parse import urlencode
 import structlog
 
 from fairlead.core.backoff import Backoff, BackoffPolicy, add_jitter
-from fairlead.core.json import Malformed, decode
 from fairlead.core.objects import Object, get_path
 from fairlead.upstream.access import Request
 from fairlead.upstream.errors import ProtocolError, ResponseTooLarge, TimedOut, UpstreamError
-from fairlead.upstream.kube_client import RemoteApiError, RequestSender, response_error
+from fairlead.upstream.kube_client import RemoteApiError, RequestSender, decode_object, response_error
 from fairlead.upstream.messages import Response
 
 LIST_ACCEPT = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
@@ -160,7 +159,7 @@ class RemoteWatch:
         headers = [("accept", LIST_ACCEPT)]
         response = await sender.send(Request("GET", f"{self._path}?{urlencode(query)}", headers), seconds=LIST_SECONDS)
         try:
-            return decode_object(await _read_success(response))
+            return await decode_object(await _read_success(response))
         except ResponseTooLarge:
             self._page_size = max(1, self._page_size // 4)
             raise
@@ -184,7 +183,7 @@ class RemoteWatch:
         try:
             self._listener.on_watch_state(True)
             async for line in iter_lines(response):
-                self._handle_event(decode_object(line))
+                self._handle_event(await decode_object(line))
                 has_events = True
         finally:
             if clock() - began >= MIN_WATCH_SECONDS:
@@ -251,16 +250,6 @@ async def _read_chunk(response: Response) -> bytes:
             return await response.read_chunk()
     except TimeoutError:
         raise ResourceVersionExpired from None
-
-
-def decode_object(content: bytes) -> Object:
-    try:
-        value = decode(content)
-    except Malformed:
-        value = None
-    if not isinstance(value, dict):
-        raise ProtocolError("the cluster's response is not a JSON object; check that it is a Kubernetes API server")
-    return value
 
 
 def _list_items(page: Object) -> list[Any]:

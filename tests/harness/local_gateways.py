@@ -13,4 +13,5 @@ def build_client(endpoint: ClusterEndpoint, token: str = "") -> httpx.AsyncClien
         verify=ssl.create_default_context(cadata=endpoint.ca_data),
         headers={"authorization": f"Bearer {token or endpoint.token}"},
         trust_env=False,
+        timeout=60,
     )

@@ -1,9 +1,12 @@
 """Tests of `fairlead.upstream.kube_client`: requests for objects of a connected cluster."""
 
 import json
+import threading
+from typing import Any
 
 import pytest
 
+from fairlead.upstream import kube_client as module
 from fairlead.upstream.errors import ProtocolError, TimedOut
 from fairlead.upstream.kube_client import KubeClient, RemoteApiError
 from tests.fake_cluster.exchange import CannedResponse, build_json_response, build_status_response
@@ -79,6 +82,40 @@ async def test_a_response_that_is_no_json_object_is_a_protocol_error(fake_cluste
     async with connect_upstream(fake_cluster) as upstream:
         with pytest.raises(ProtocolError, match="not a JSON object"):
             await KubeClient(upstream).get("/readyz")
+
+
+@pytest.mark.parametrize(("items", "is_inline"), [(10, True), (100_000, False)])
+async def test_a_large_response_is_decoded_outside_of_the_event_loop(
+    fake_cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, items: int, is_inline: bool
+) -> None:
+    threads: list[int] = []
+    original = module.decode_foreign
+
+    def decode(data: bytes, max_values: int) -> Any:
+        threads.append(threading.get_ident())
+        return original(data, max_values)
+
+    monkeypatch.setattr(module, "decode_foreign", decode)
+    fake_cluster.set_response("/x", CannedResponse(200, json.dumps({"items": [[]] * items}).encode()))
+    async with connect_upstream(fake_cluster) as upstream:
+        assert len((await KubeClient(upstream).get("/x"))["items"]) == items
+    assert [each == threading.get_ident() for each in threads] == [is_inline]
+
+
+async def test_a_response_of_very_many_values_is_a_protocol_error(fake_cluster: FakeCluster) -> None:
+    """As lists, they would take a hundred times as much memory as text."""
+    fake_cluster.set_response("/x", CannedResponse(200, b'{"items":[' + b"[]," * module.MAX_VALUES + b"[]]}"))
+    async with connect_upstream(fake_cluster) as upstream:
+        with pytest.raises(ProtocolError, match="more than 1000000 values"):
+            await KubeClient(upstream).get("/x")
+
+
+async def test_a_large_error_is_not_read(fake_cluster: FakeCluster) -> None:
+    body = {"kind": "Status", "message": "x" * module.MAX_STATUS_BYTES}
+    fake_cluster.set_response("/x", CannedResponse(500, json.dumps(body).encode()))
+    async with connect_upstream(fake_cluster) as upstream:
+        with pytest.raises(RemoteApiError, match="status 500 and no message"):
+            await KubeClient(upstream).get("/x")
 
 
 async def test_a_request_has_a_timeout(fake_cluster: FakeCluster) -> None:

@@ -48,6 +48,13 @@ async def test_many_requests_share_connections_and_do_not_mix(fake_cluster: Fake
             assert [answer.text for answer in answers] == [f"{number}" * 1_000 for number in range(20)]
 
 
+async def test_a_program_may_ask_for_all_groups_of_a_cluster_at_once(fake_cluster: FakeCluster) -> None:
+    """As Helm does with one that has no aggregated discovery."""
+    async with gateway_client(fake_cluster) as client:
+        answers = await asyncio.gather(*(client.get(f"/apis/group-{number}/v1") for number in range(100)))
+        assert {answer.status_code for answer in answers} == {200}
+
+
 @pytest.mark.parametrize("size", [0, 1, 3_000_000])
 async def test_the_body_of_a_request_arrives_whole(fake_cluster: FakeCluster, size: int) -> None:
     async with gateway_client(fake_cluster) as client:

@@ -23,7 +23,8 @@ from fairlead.controllers.clusters.status import ClusterDetails, Probe, ProbeFai
 from fairlead.core.objects import Object, get_path
 from fairlead.core.user import IMPERSONATOR_EXTRA_KEY
 from fairlead.upstream.clusters import NotConnected
-from fairlead.upstream.errors import AddressBlocked, TimedOut, TlsError, UpstreamError
+from fairlead.upstream.errors import AddressBlocked, ProtocolError, TimedOut, TlsError, UpstreamError
+from fairlead.upstream.kube_client import decode_object
 from fairlead.upstream.upstream import Request, Upstream
 
 REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -129,7 +130,7 @@ _UID = re.compile(r"[0-9A-Za-z-]{1,64}")
 class HttpResult:
     status: int
     body: Any
-    """The decoded JSON; None if it is not JSON."""
+    """The decoded object; None if it is not one."""
 
 
 async def send_request(upstream: Upstream, method: str, target: str, body: Object | None = None) -> HttpResult:
@@ -144,8 +145,8 @@ async def send_request(upstream: Upstream, method: str, target: str, body: Objec
     finally:
         await response.close()
     try:
-        return HttpResult(response.status, orjson.loads(text))
-    except orjson.JSONDecodeError:
+        return HttpResult(response.status, await decode_object(text))
+    except ProtocolError:
         return HttpResult(response.status, None)
 
 

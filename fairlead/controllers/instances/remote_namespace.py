@@ -26,6 +26,8 @@ from fairlead.kinds.core import server_objects
 from fairlead.registry.names import MAX_LABEL_LENGTH, dns_label_errors
 from fairlead.upstream.kube_client import FIELD_MANAGER, KubeApi, RemoteApiError
 
+MAX_ITEMS = 20_000
+"""Of a list in a response."""
 NAMESPACES_PATH = "/api/v1/namespaces"
 MANAGED_LABEL, MANAGED_VALUE = server_objects.MANAGED_LABEL, server_objects.MANAGED_VALUE
 PROJECT_LABEL, UID_LABEL = "service.sh/project", "service.sh/uid"
@@ -283,8 +285,11 @@ def uid_precondition(existing: Object) -> Object:
 
 
 def list_items(document: Object, field: str) -> list[Object]:
-    """A list of objects in a response. Raises InstanceError if it is anything else."""
+    """A list of objects in a response. Raises InstanceError if it is anything else, or longer than any that is needed:
+    to look at hundreds of thousands would hold up the event loop."""
     found = document.get(field) or []
+    if isinstance(found, list) and len(found) > MAX_ITEMS:
+        raise unexpected_response(f"{field} has more than {MAX_ITEMS} objects")
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise unexpected_response(f"{field} is not a list of objects")
     return found

@@ -37,6 +37,7 @@ __all__ = [
     "count_values",
     "decode",
     "decode_body",
+    "decode_foreign",
     "encode",
     "encode_pretty",
     "find_duplicate_keys",
@@ -78,11 +79,21 @@ def parse_body(data: bytes) -> tuple[Any, list[str]]:
     if len(data) <= SMALL_BYTES:
         value = decode(data)
         return value, find_duplicate_keys(data, value)
-    found = outline(data)
-    if found.values > MAX_VALUES:
-        raise TooManyValues(f"more than {MAX_VALUES} values; split it into several objects")
+    found = _outline_few(data, MAX_VALUES)
     value = _decode_large_body(data, found)
     return value, [] if found.keys == _count_keys(value) else _list_duplicate_keys(data)
+
+
+def decode_foreign(data: bytes, max_values: int) -> Any:
+    """What another program has answered, in slices. Raises `Malformed`, or `TooManyValues`."""
+    return decode(data) if len(data) <= SMALL_BYTES else _decode_large_body(data, _outline_few(data, max_values))
+
+
+def _outline_few(data: bytes, max_values: int) -> Outline:
+    found = outline(data)
+    if found.values > max_values:
+        raise TooManyValues(f"more than {max_values} values; split it into several objects")
+    return found
 
 
 def _decode_large_body(data: bytes, found: Outline) -> Any:

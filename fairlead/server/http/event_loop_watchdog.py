@@ -33,7 +33,7 @@ from contextlib import asynccontextmanager, contextmanager
 import structlog
 
 from fairlead.core.call import Call
-from fairlead.core.concurrency import COMPUTE_POOL
+from fairlead.core.concurrency import INTERPRETER_POOLS
 from fairlead.core.thread_activity import THREADS, ThreadActivity, ThreadTask
 from fairlead.server.metrics.exposition import Histogram
 
@@ -92,7 +92,7 @@ class Watchdog:
         self._threads = threads
         self.read_wait: Callable[[], float] = lambda: 0.0
         """Returns the seconds that the loop's thread has waited for a CPU."""
-        self.has_jobs: Callable[[], bool] = lambda: COMPUTE_POOL.unfinished > 0
+        self.has_jobs: Callable[[], bool] = lambda: any(pool.unfinished for pool in INTERPRETER_POOLS)
         """Whether threads have something to do."""
         self.blocked = Histogram(BUCKET_BOUNDS)
         self.held = Histogram(BUCKET_BOUNDS)
@@ -276,12 +276,14 @@ async def run_watchdog(watchdog: Watchdog) -> AsyncIterator[None]:
     with open_wait_clock() as watchdog.read_wait:
         watchdog.start()
         timer = loop.call_later(TICK_SECONDS, tick)
-        COMPUTE_POOL.on_submit = tick_soon
+        for pool in INTERPRETER_POOLS:
+            pool.on_submit = tick_soon
         sentry.start()
         try:
             yield
         finally:
-            COMPUTE_POOL.on_submit = None
+            for pool in INTERPRETER_POOLS:
+                pool.on_submit = None
             sentry.stop()
             timer.cancel()
             watchdog.read_wait = lambda: 0.0

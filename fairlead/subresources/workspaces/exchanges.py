@@ -15,8 +15,9 @@ import structlog
 
 from fairlead.authn.ssh_authority import SshAuthority
 from fairlead.core import json
-from fairlead.core.body_errors import Malformed
+from fairlead.core.body_errors import MAX_VALUES, Malformed
 from fairlead.core.clock import Clock, timestamp
+from fairlead.core.concurrency import ANSWER_POOL, LARGE_JSON_BYTES
 from fairlead.core.crypto.ssh_certificates import InvalidSshKey, encode_public_key, parse_public_key
 from fairlead.core.errors import ApiError, BadGateway, BadRequest, Timeout
 from fairlead.core.objects import Object, metadata
@@ -138,13 +139,19 @@ class ExchangeHandlers:
                     await stream.reset("the response is complete, or not wanted any more")
         except TimeoutError:
             raise Timeout(f"the runner did not respond within {RESPONSE_SECONDS:g} seconds") from None
-        return _decode(output, expected) if expected is not None else None
+        if expected is None:
+            return None
+        if len(output) <= LARGE_JSON_BYTES:
+            return _decode(output, expected)
+        return await ANSWER_POOL.run(len(output), _decode, output, expected)
 
 
 def _decode(content: bytes, expected: Any) -> Any:
     """Not decoded by msgspec, which recurses without a limit and accepts numbers that no response can have."""
     try:
-        return msgspec.convert(json.decode(content), expected)
+        return msgspec.convert(json.decode_foreign(content, MAX_VALUES), expected)
+    except json.TooManyValues:
+        raise BadGateway(f"the response of the runner has more than {MAX_VALUES} values") from None
     except (Malformed, msgspec.ValidationError) as error:
         raise BadGateway(f"the response of the runner is invalid: {error}") from None
 

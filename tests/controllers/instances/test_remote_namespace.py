@@ -6,12 +6,14 @@ import pytest
 
 from fairlead.controllers.instances.remote_errors import InstanceError, translate_errors
 from fairlead.controllers.instances.remote_namespace import (
+    MAX_ITEMS,
     SPACE_LABEL,
     VIRTUAL_CLUSTER_LABEL,
     RemoteNamespace,
     delete_namespace,
     ensure_namespace,
     is_owned_by,
+    list_items,
     ownership_labels,
 )
 from fairlead.controllers.instances.remote_objects import RemoteObjects, parse_objects
@@ -122,3 +124,9 @@ def test_messages_of_a_cluster_are_truncated_and_its_reason_is_one_word() -> Non
     assert caught.value.reason == "Rejected"
     assert len(caught.value.message) < 700
     assert caught.value.message.isprintable()
+
+
+def test_a_list_of_more_objects_than_any_that_is_needed_is_an_unexpected_response() -> None:
+    assert len(list_items({"items": [{}] * MAX_ITEMS}, "items")) == MAX_ITEMS
+    with pytest.raises(InstanceError, match=f"items has more than {MAX_ITEMS} objects"):
+        list_items({"items": [{}] * (MAX_ITEMS + 1)}, "items")

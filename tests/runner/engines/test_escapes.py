@@ -122,6 +122,37 @@ ATTACKS = {
     "CVE-2026-55686: a working folder below a link to a folder of the machine": Attack(
         dockerfile=FROM + "RUN ln -s {closed} /w\nWORKDIR /w/written\n", script="ls -la /w; true"
     ),
+    "a volume below a link to a folder of the machine": Attack(
+        dockerfile=FROM + "RUN ln -s {closed} /v\nVOLUME /v /v/written\n",
+        script="ls -la /v /v/; cat /v/key; touch /v/written/x; true",
+    ),
+    "a stage with links and pipes, of which another one copies": Attack(
+        dockerfile=FROM + "RUN mkdir /s && ln -s {key} /s/key && ln -s {closed} /s/folder && mkfifo /s/pipe\n"
+        "FROM base AS second\nCOPY --from=base /s/key /s/folder/key /copied/\nCOPY --from=base /s /copied/\n"
+        "COPY --from=base /etc/hostname /s/folder/written\n",
+        script="cat /copied/key; ls -la /copied /copied/folder/; true",
+    ),
+    "mounts of a build of every other type": Attack(
+        dockerfile=FROM + "RUN --mount=type=tmpfs,target={closed} --mount=type=secret,id=key,target=/key "
+        "--mount=type=ssh cat /key {key}; touch {closed}/written; cat /proc/1/environ; ls /run/secrets; true\n"
+    ),
+    "a service whose working folder, volumes and memory are below links": Attack(
+        files={
+            ".devcontainer/compose.yaml": "services:\n  app:\n    build: {context: ., dockerfile: Dockerfile}\n"
+            "    command: sleep infinity\n    volumes: [../link:/host, data:/v/written]\n    tmpfs: [/v/written2]\n"
+            "  other:\n    build: {context: ., dockerfile: Dockerfile}\n    working_dir: /v/written\n"
+            "    command: sleep infinity\n",
+            "link": "->{closed}",
+        },
+        dockerfile=FROM + "RUN ln -s {closed} /v\nWORKDIR /v/written\n",
+        configuration={
+            "dockerComposeFile": "compose.yaml",
+            "service": "app",
+            "build": {},
+            "workspaceFolder": "/workspaces/x",
+        },
+        script="ls -la /v /v/ /host; cat /v/key /host/key; touch /host/written; true",
+    ),
     "variables of a Dockerfile without a value": Attack(
         dockerfile=FROM + "ENV FAIRLEAD_RUNNER_KEY=\nENV HOME=\nRUN env\n", script="env; true"
     ),
