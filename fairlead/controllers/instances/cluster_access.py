@@ -13,14 +13,12 @@ from fairlead.upstream.clusters import (
     CLUSTERS,
     VIRTUAL_CLUSTERS,
     AgentRef,
-    KubeconfigRef,
     NotConnected,
     UpstreamRegistry,
     cluster_transport_ref,
     virtual_cluster_kubeconfig_ref,
 )
 from fairlead.upstream.kube_client import KubeApi, KubeClient, RequestSender
-from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 from fairlead.upstream.local_forward import local_forward
 from fairlead.upstream.local_gateway import local_gateway
 from fairlead.upstream.tunnel_pods import PodTarget
@@ -115,28 +113,25 @@ class RegistryClusterAccess:
             raise NotConnected(
                 "KubeconfigNotSet", f'cluster "{cluster}" is not connected; name a secret in its spec.config'
             )
-        yield await self._pin_address(self._load_endpoint(reference))
+        endpoint = self.upstreams.load_endpoint(reference)
+        if endpoint.proxy is not None:
+            async with local_gateway(self.upstreams.system_upstream(cluster)) as local_endpoint:
+                yield local_endpoint
+            return
+        yield await self._pin_address(endpoint)
 
     @asynccontextmanager
     async def open_virtual_cluster_endpoint(self, namespace: str, name: str) -> AsyncIterator[ClusterEndpoint]:
         entry = self.registry.resource(self.api_group, VIRTUAL_CLUSTERS).get_cached(namespace, name)
         if entry is None:
             raise NotConnected("NotFound", f'virtual cluster "{name}" no longer exists')
-        endpoint = self._load_endpoint(virtual_cluster_kubeconfig_ref(decode(entry)))
+        endpoint = self.upstreams.load_endpoint(virtual_cluster_kubeconfig_ref(decode(entry)))
         tunnel = self.upstreams.virtual_cluster_tunnel(namespace, name)
         if tunnel is None:
             yield await self._pin_address(endpoint)
         else:
             async with local_forward(tunnel, endpoint) as local_endpoint:
                 yield local_endpoint
-
-    def _load_endpoint(self, reference: KubeconfigRef) -> ClusterEndpoint:
-        try:
-            return parse_kubeconfig(self.upstreams.read_kubeconfig(reference))
-        except InvalidKubeconfig as error:
-            raise NotConnected(
-                "InvalidKubeconfig", f"the kubeconfig cannot be used: {'; '.join(error.problems)}"
-            ) from error
 
     async def _pin_address(self, endpoint: ClusterEndpoint) -> ClusterEndpoint:
         """The program would resolve the name again, and might get a different address."""
