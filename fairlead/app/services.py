@@ -95,4 +95,12 @@ def build_upstreams(
         # Shorter than the request timeout, so that the error can name the cluster that did not respond.
         response_header_seconds=max(1, settings.request_timeout - 1),
     )
-    return UpstreamRegistry(registry, settings.api_group, SYSTEM_NAMESPACE, addresses, limits, open_stream)
+    return UpstreamRegistry(
+        registry,
+        settings.api_group,
+        SYSTEM_NAMESPACE,
+        addresses,
+        limits,
+        open_stream,
+        proxies=settings.cluster_proxies,
+    )

@@ -168,8 +168,6 @@ def _context_names(files: Sequence[tuple[Path, Object]]) -> str:
 def _cluster_problems(cluster: KubeconfigSection) -> Iterator[str]:
     if cluster.value.get("insecure-skip-tls-verify"):
         yield "it does not verify certificates; set certificate-authority instead of insecure-skip-tls-verify"
-    if cluster.value.get("proxy-url"):
-        yield "it uses a proxy (proxy-url); use an address that the server can reach directly"
     if not _is_server_url(cluster.value.get("server")):
         yield "its server is not a URL like https://cluster.example.com:6443, with https and without user or password"
 
@@ -196,6 +194,8 @@ def _export_cluster(cluster: KubeconfigSection) -> Object:
     exported = {"server": str(cluster.value["server"])}
     if name := cluster.value.get("tls-server-name"):
         exported["tls-server-name"] = str(name)
+    if proxy := cluster.value.get("proxy-url"):
+        exported["proxy-url"] = str(proxy)
     if authority := cluster.read_data("certificate-authority"):
         try:
             build_ssl_context(authority.decode("ascii", "replace"))

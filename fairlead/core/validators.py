@@ -33,6 +33,15 @@ def check_network(value: str) -> str | None:
     return None
 
 
+def check_host_and_port(value: str) -> str | None:
+    host, separator, port = value.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    is_host = check_host_name(bare) is None and "*" not in host and host == format_host(bare)
+    if not separator or not is_host or not port.isdecimal() or not 0 < int(port) < 65536:
+        return "must be a lowercase host name or an address with a port, such as proxy.example.com:3128"
+    return None
+
+
 def check_chart_repository(value: str) -> str | None:
     """The URL of a chart repository. Credentials belong into their own fields."""
     try:

@@ -10,8 +10,10 @@ from fairlead.admission.secret_references import check_cluster_secret
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.controllers.clusters.clusters import ClusterController
+from fairlead.controllers.clusters.credentials import ClusterCredentialController
 from fairlead.controllers.clusters.local_cluster import LocalClusterConnector
 from fairlead.controllers.runtime.loop import Controller
+from fairlead.core.clock import parse_rfc3339
 from fairlead.core.crypto.agent_keys import Challenges
 from fairlead.core.objects import Object
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
@@ -19,7 +21,7 @@ from fairlead.features.access_keys import build_component_keys
 from fairlead.features.contract import Feature, LeaderServices, Services
 from fairlead.gateway.activity import ActivityTracker, SleepStates
 from fairlead.gateway.routes import GatewayHandler, GatewayPaths
-from fairlead.kinds.clusters.cluster import AGENT
+from fairlead.kinds.clusters.cluster import AGENT, CREDENTIAL_END_FIELD, CREDENTIAL_STATE_FIELD, CREDENTIAL_STATES
 from fairlead.kinds.clusters.cluster import CLUSTER as CLUSTER_KIND
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.server.api.routing import FindMount, MountedPath
@@ -53,7 +55,10 @@ def build_clusters_feature(services: Services) -> Feature:
     gateways = GatewayHandler(registry, group, settings.namespace_prefix, upstreams, names)
 
     def build_controllers(leader: LeaderServices) -> tuple[Controller, ...]:
-        return (ClusterController(leader.registry, group, SYSTEM_NAMESPACE, upstreams, names, url=settings.public_url),)
+        return (
+            ClusterController(leader.registry, group, SYSTEM_NAMESPACE, upstreams, names, url=settings.public_url),
+            ClusterCredentialController(leader.registry, group, SYSTEM_NAMESPACE, upstreams),
+        )
 
     return Feature(
         name="clusters",
@@ -68,7 +73,42 @@ def build_clusters_feature(services: Services) -> Feature:
         controllers=build_controllers,
         tasks=(gateways.activity.run,),
         metrics=(
-            lambda: [count_clusters(entry.fields for entry in registry.view.entries(group, CLUSTER_KIND.plural))],
+            lambda: describe_clusters([entry.fields for entry in registry.view.entries(group, CLUSTER_KIND.plural)]),
+        ),
+    )
+
+
+def describe_clusters(clusters: Sequence[Mapping[str, str]]) -> Sequence[Family]:
+    """The metrics of connected clusters, from their selectable fields."""
+    return (count_clusters(clusters), *describe_credentials(clusters))
+
+
+def describe_credentials(clusters: Iterable[Mapping[str, str]]) -> Sequence[Family]:
+    """By the state of the stored credential: how many there are, and when the first of them expires."""
+    ends: dict[str, list[float]] = {state: [] for state in CREDENTIAL_STATES}
+    counted = Counter[str]()
+    for fields in clusters:
+        state = fields.get(CREDENTIAL_STATE_FIELD, "")
+        end = parse_rfc3339(fields.get(CREDENTIAL_END_FIELD))
+        counted[state] += 1
+        if state in ends and end is not None:
+            ends[state].append(end.timestamp())
+    return (
+        Family(
+            name="fairlead_cluster_credentials",
+            type=GAUGE,
+            help="Stored credentials of clusters by state.",
+            labels=("state",),
+            series=[((state,), counted[state]) for state in CREDENTIAL_STATES],
+            aggregation=MAXIMUM,  # each worker sees all clusters
+        ),
+        Family(
+            name="fairlead_cluster_credential_expiration_timestamp_seconds",
+            type=GAUGE,
+            help="When the first of the stored credentials of clusters in this state expires.",
+            labels=("state",),
+            series=[((state,), min(times)) for state, times in ends.items() if times],
+            aggregation=MAXIMUM,
         ),
     )
 

@@ -15,6 +15,7 @@ from fairlead.core.validators import (
     check_api_group,
     check_base_url,
     check_chart_repository,
+    check_host_and_port,
     check_host_name,
     check_ip_address,
     check_metadata_key,
@@ -483,6 +484,16 @@ class Settings:
             changed_by="who connects clusters in private networks",
             check=check_network,
             computed_default="none; loopback and private networks with fairlead up",
+        ),
+    ] = ()
+    cluster_proxies: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Clusters",
+            "HTTP proxies that the kubeconfigs of administrators may name, as comma-separated hosts with their ports",
+            changed_by="who has clusters that only a proxy reaches",
+            check=check_host_and_port,
+            computed_default="none",
         ),
     ] = ()
     local_cluster: Annotated[

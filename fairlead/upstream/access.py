@@ -7,9 +7,23 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from fairlead import __version__
+from fairlead.core.validators import format_host
 
 CONTROLLER_AGENT = f"fairlead/{__version__} (controller)"
 """The User-Agent of the server's own requests. Those of users have the one of their client."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpProxy:
+    """A proxy that connects to API servers by CONNECT. The `repr` never shows its password."""
+
+    host: str
+    port: int
+    authorization: str = field(default="", repr=False)
+    """Value of the header `Proxy-Authorization`."""
+
+    def __str__(self) -> str:
+        return f"{format_host(self.host)}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -30,6 +44,8 @@ class ClusterEndpoint:
     token: str = field(default="", repr=False)
     client_certificate: str = field(default="", repr=False)
     client_key: str = field(default="", repr=False)
+    proxy: HttpProxy | None = None
+    """The only way to the server, if there is one."""
     forwards_authorization: bool = False
     """Whether requests have their own `Authorization` header. Never together with a stored credential: a client
     certificate would count instead of it."""

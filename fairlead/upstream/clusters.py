@@ -9,7 +9,7 @@ Failures are cached, too, so that a request for an object with an invalid secret
 import asyncio
 import hashlib
 from base64 import b64decode
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +25,7 @@ from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
-from fairlead.upstream.access import CONTROLLER_AGENT, ClusterEndpoint, Request
+from fairlead.upstream.access import CONTROLLER_AGENT, ClusterEndpoint, HttpProxy, Request
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.dial import Dialer, DirectDialer
 from fairlead.upstream.errors import FailureNotifier, TlsError, UpstreamError
@@ -198,13 +198,16 @@ class UpstreamRegistry:
         policy: AddressPolicy,
         limits: Limits,
         open_stream: OpenStream = refuse_stream,
+        proxies: Collection[str] = (),
     ) -> None:
-        """`open_stream` opens streams to the agents of clusters."""
+        """`open_stream` opens streams to the agents of clusters. `proxies` are those that kubeconfigs may name, as
+        host and port."""
         self._registry = registry
         self._group = api_group
         self._system_namespace = system_namespace
         self._policy = policy
         self._open_stream = open_stream
+        self._proxies = frozenset(proxies)
         self._limits = limits
         self._secrets = registry.resource("", "secrets")
         self.failures = FailureNotifier()
@@ -262,11 +265,17 @@ class UpstreamRegistry:
         if isinstance(ref, AgentRef):
             self._require_agent(ref)
             return Upstream(self._link(ref, limits, user_agent), limits)
+        return self._open_endpoint(self.load_endpoint(ref), limits, user_agent)
+
+    def open_trial_upstream(self, ref: KubeconfigRef, kubeconfig: bytes) -> Upstream:
+        """Opens an Upstream for a kubeconfig that is to be stored at `ref`. The caller closes it. Raises
+        NotConnected."""
+        return self._open_endpoint(self._parse_endpoint(ref, kubeconfig), HEALTH_PROBE_LIMITS, CONTROLLER_AGENT)
+
+    def _open_endpoint(self, endpoint: ClusterEndpoint, limits: Limits, user_agent: str) -> Upstream:
         try:
-            endpoint = self._load_endpoint(ref)
-            return dialled_upstream(
-                endpoint, DirectDialer(endpoint, self._policy.resolve), limits, user_agent=user_agent
-            )
+            dialer = DirectDialer(endpoint, self._policy.resolve)
+            return dialled_upstream(endpoint, dialer, limits, user_agent=user_agent)
         except TlsError as error:
             raise NotConnected("InvalidKubeconfig", error.message) from error
 
@@ -319,7 +328,7 @@ class UpstreamRegistry:
         if entry is None:
             raise NotConnected("NotFound", f'"{name}" no longer exists')
         instance = decode(entry)
-        endpoint = self._load_endpoint(virtual_cluster_kubeconfig_ref(instance))
+        endpoint = self.load_endpoint(virtual_cluster_kubeconfig_ref(instance))
         dialer = self._build_dialer(endpoint, self._find_place(instance))
         upstream = dialled_upstream(endpoint, dialer, limits, user_agent=user_agent)
         try:
@@ -439,7 +448,7 @@ class UpstreamRegistry:
         try:
             if isinstance(ref, AgentRef):
                 return self._build_linked(key, ref)
-            endpoint = self._load_endpoint(ref)
+            endpoint = self.load_endpoint(ref)
             dialer = self._build_dialer(endpoint, place)
             on_failure = partial(self.failures.notify, key)
             without_credential = endpoint.without_credential()
@@ -498,12 +507,35 @@ class UpstreamRegistry:
 
         return TunnelDialer(route, finder, open_websocket, direct, UnreadBytes(self._unread))
 
-    def _load_endpoint(self, ref: KubeconfigRef) -> ClusterEndpoint:
+    def load_endpoint(self, ref: KubeconfigRef) -> ClusterEndpoint:
+        """Raises NotConnected."""
+        return self._parse_endpoint(ref, self.read_kubeconfig(ref))
+
+    def _parse_endpoint(self, ref: KubeconfigRef, kubeconfig: bytes) -> ClusterEndpoint:
         try:
-            return parse_kubeconfig(self.read_kubeconfig(ref))
+            endpoint = parse_kubeconfig(kubeconfig)
         except InvalidKubeconfig as error:
             message = f"the kubeconfig cannot be used: {'; '.join(error.problems)}"
             raise NotConnected("InvalidKubeconfig", message) from error
+        if endpoint.proxy is not None:
+            self._check_proxy(ref, endpoint.proxy)
+        return endpoint
+
+    def _check_proxy(self, ref: KubeconfigRef, proxy: HttpProxy) -> None:
+        """A proxy resolves names itself, and reaches what this server does not. So the operator lists it, and only
+        administrators name it: those who may write Secrets of the system namespace. Raises NotConnected."""
+        if str(proxy) not in self._proxies:
+            message = (
+                "the kubeconfig names a proxy (proxy-url) that is not in the setting cluster_proxies; have it listed "
+                "there, or use an address that this server can reach directly"
+            )
+            raise NotConnected("ProxyNotAllowed", message)
+        if ref.namespace != self._system_namespace:
+            message = (
+                f"the kubeconfig names a proxy (proxy-url), but its secret is not in the namespace "
+                f"{self._system_namespace}; have an administrator store it there"
+            )
+            raise NotConnected("ProxyNotAllowed", message)
 
     def read_kubeconfig(self, ref: KubeconfigRef) -> bytes:
         """Reads the kubeconfig from its secret. Raises NotConnected."""

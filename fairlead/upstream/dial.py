@@ -11,12 +11,15 @@ import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+from fairlead.core.validators import check_ip_address
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.errors import TimedOut, TlsError, Unreachable
+from fairlead.upstream.http_proxy import ProxyError, connect_through
 from fairlead.upstream.transport import TlsTransport, TransportProtocol
 
 _CHECK_KUBECONFIG = "check certificate-authority-data and server in its kubeconfig"
@@ -119,23 +122,25 @@ class Dialer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DirectDialer:
-    """Connects to host and port of the kubeconfig."""
+    """Connects to host and port of the kubeconfig, or through its proxy."""
 
     endpoint: ClusterEndpoint
     resolve: Resolve
+    """Not for the names of proxies, which the operator has allowed, and of clusters behind one, which it resolves."""
     is_tunnel: ClassVar[bool] = False
 
     async def __call__(self, is_exclusive: bool) -> socket.socket:
-        address = await self.resolve(self.endpoint.host, self.endpoint.port)
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        endpoint, proxy = self.endpoint, self.endpoint.proxy
+        if proxy is None:
+            return await _connect(await self.resolve(endpoint.host, endpoint.port), endpoint.port)
+        is_address = check_ip_address(endpoint.host) is None
+        host = await self.resolve(endpoint.host, endpoint.port) if is_address else endpoint.host
         try:
-            sock.setblocking(False)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for option, value in _KEEPALIVE.items():
-                sock.setsockopt(socket.IPPROTO_TCP, option, value)
-            await asyncio.get_running_loop().sock_connect(sock, (address, self.endpoint.port))
+            sock = await _connect(await resolve_host(proxy.host, proxy.port), proxy.port)
+        except (OSError, Unreachable) as error:
+            raise ProxyError("the proxy in the kubeconfig is unreachable; check it, and proxy-url") from error
+        try:
+            await connect_through(sock, proxy, host, endpoint.port)
         except BaseException:
             sock.close()
             raise
@@ -143,6 +148,32 @@ class DirectDialer:
 
     def reject(self) -> None:
         """There is only one place to connect to."""
+
+
+async def _connect(address: str, port: int) -> socket.socket:
+    """Raises OSError."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for option, value in _KEEPALIVE.items():
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        await asyncio.get_running_loop().sock_connect(sock, (address, port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def resolve_host(host: str, port: int) -> str:
+    """Resolves a host name to its first address. Raises Unreachable."""
+    with suppress(OSError, UnicodeError):
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        if found:
+            return str(found[0][4][0])
+    raise Unreachable("the cluster's host name does not resolve; check the kubeconfig and DNS")
 
 
 class ProtocolConnector(Protocol):

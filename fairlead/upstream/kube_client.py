@@ -1,4 +1,4 @@
-"""Kubernetes client for controllers: get, list, create, apply, patch and delete objects of a connected cluster.
+"""Kubernetes client for controllers: get, list, create, apply, patch, replace and delete objects of one cluster.
 
 Paths are those of the Kubernetes API, such as `/api/v1/namespaces/x`. An error response raises `RemoteApiError`; no
 valid response raises `UpstreamError`. Error messages end up in conditions, so they are truncated.
@@ -111,6 +111,9 @@ class KubeClient:
 
     async def patch(self, path: str, body: Any, content_type: str = MERGE_PATCH) -> Object:
         return await self._request_object("PATCH", path, {"fieldManager": FIELD_MANAGER}, body, content_type)
+
+    async def replace(self, path: str, body: Object) -> Object:
+        return await self._request_object("PUT", path, {"fieldManager": FIELD_MANAGER}, body)
 
     async def delete(self, path: str, body: Object | None = None) -> Object:
         """`body` are DeleteOptions, such as preconditions. Returns the object, or a Status."""

@@ -1,8 +1,9 @@
 """Parses and validates the kubeconfig of a connected cluster into a `ClusterEndpoint`.
 
 `clusters.py` and the admission rule for clusters call this. For kubectl a kubeconfig is code: it names programs to
-run, files to read and proxies to use. Here untrusted users store it, so all of that is rejected, and so are unknown
-fields. Only inline data of the current context counts.
+run, files to read and proxies to use. Here untrusted users store it, so programs and files are rejected, and so are
+unknown fields. A proxy is used only if the operator allows it (`clusters.py`). Only inline data of the current context
+counts.
 
 Functions that parse a field return its value (empty if it is not set) and a problem, or None. Problems name fields and
 never quote values, which may be secret.
@@ -10,7 +11,7 @@ never quote values, which may be secret.
 
 import re
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -26,15 +27,24 @@ from fairlead.core.body_errors import Malformed
 from fairlead.core.objects import Object
 from fairlead.core.validators import check_host_name
 from fairlead.upstream.access import ClusterEndpoint
+from fairlead.upstream.http_proxy import parse_proxy_url
 
 _URL_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
 _URL_EXAMPLE = "it must look like https://cluster.example.com:6443"
 # Printable ASCII without spaces. A line break in a token would inject headers.
 _TOKEN = re.compile(r"[!-~]+")
 TOKEN_ADVICE = "use a service account token, created with `kubectl create token` or stored in a Secret"
+AGENT_ADVICE = "or let an agent dial out: `fairlead cluster add NAME --agent`"
 INLINE_ADVICE = "put the file's content into {}-data (`kubectl config view --raw --flatten` does this)"
 CLUSTER_FIELDS = frozenset(
-    {"server", "certificate-authority-data", "tls-server-name", "insecure-skip-tls-verify", "disable-compression"}
+    {
+        "server",
+        "certificate-authority-data",
+        "tls-server-name",
+        "insecure-skip-tls-verify",
+        "disable-compression",
+        "proxy-url",
+    }
 )
 USER_FIELDS = frozenset({"token", "client-certificate-data", "client-key-data"})
 _LINE_NUMBER = re.compile(r"line \d+")
@@ -42,7 +52,7 @@ _FIELD_NAME = re.compile(r"[A-Za-z-]{1,40}")
 IGNORED_FIELDS = frozenset({"extensions"})
 """Extensions of other tools, without effect here."""
 REJECTED_FIELDS = {
-    "exec": f"would run a program on the server; {TOKEN_ADVICE}",
+    "exec": f"would run a program on the server; {TOKEN_ADVICE}, {AGENT_ADVICE}",
     "auth-provider": f"is not supported; {TOKEN_ADVICE}",
     "tokenFile": "names a file; put the token itself into token",
     "username": f"and password are not supported; {TOKEN_ADVICE}",
@@ -50,7 +60,6 @@ REJECTED_FIELDS = {
     "certificate-authority": f"names a file; {INLINE_ADVICE.format('certificate-authority')}",
     "client-certificate": f"names a file; {INLINE_ADVICE.format('client-certificate')}",
     "client-key": f"names a file; {INLINE_ADVICE.format('client-key')}",
-    "proxy-url": "is not supported; use an address that this server can reach directly",
     **dict.fromkeys(
         ("as", "as-uid", "as-groups", "as-user-extra"),
         "is not supported, because requests impersonate the requesting user; remove it",
@@ -225,6 +234,17 @@ def _parse(content: bytes) -> ClusterEndpoint:
     return endpoint
 
 
+def with_user_fields(content: bytes, fields: Mapping[str, str]) -> bytes:
+    """The kubeconfig with these fields of the user of its current context. Everything else is kept. Raises
+    InvalidKubeconfig."""
+    collector = _ProblemCollector()
+    config = _load_yaml(content, collector)
+    context = _find_entry(config, "contexts", "context", _current_context(config, collector), collector)
+    user = _find_entry(config, "users", "user", context.get("user"), collector)
+    user.update(fields)
+    return yaml.encode(config)
+
+
 def kubeconfig_problems(content: bytes) -> tuple[str, ...]:
     """The problems of a kubeconfig; empty if it is valid."""
     try:
@@ -246,6 +266,7 @@ def _build_endpoint(cluster: Object, user: Object, collector: _ProblemCollector)
         token=collector.collect(*parse_token(user)),
         client_certificate=certificate,
         client_key=key,
+        proxy=collector.collect(*parse_proxy_url(cluster.get("proxy-url"))),
     )
     # A problem with a credential field already has its own advice.
     if not endpoint.token and not endpoint.client_certificate and not collector.problems:

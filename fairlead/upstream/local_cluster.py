@@ -8,17 +8,14 @@ there is no address policy here.
 
 import asyncio
 import os
-import socket
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import structlog
 
 from fairlead.core.files import FileProblem, read_file
 from fairlead.upstream.access import CONTROLLER_AGENT, ClusterEndpoint
-from fairlead.upstream.dial import DirectDialer
-from fairlead.upstream.errors import Unreachable
+from fairlead.upstream.dial import DirectDialer, resolve_host
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 from fairlead.upstream.upstream import DialledExchanges, Limits, Upstream, dialled_exchanges
 
@@ -120,12 +117,3 @@ class LocalCluster:
     async def close(self) -> None:
         for each in (*self._draining, self._upstream):
             await each.close()
-
-
-async def resolve_host(host: str, port: int) -> str:
-    """Resolves a host name to its first address. Raises Unreachable."""
-    with suppress(OSError, UnicodeError):
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        if found:
-            return str(found[0][4][0])
-    raise Unreachable("the cluster's host name does not resolve; check the kubeconfig and DNS")

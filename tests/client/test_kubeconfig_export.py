@@ -87,7 +87,6 @@ def test_the_first_file_that_defines_a_name_wins(tmp_path: Path) -> None:
         ({}, {}, "neither a token nor a client certificate", True),
         ({}, {"client-certificate-data": "eA=="}, "neither a token nor a client certificate", True),
         ({"insecure-skip-tls-verify": True}, None, "set certificate-authority", False),
-        ({"proxy-url": "http://proxy:3128"}, None, "proxy-url", False),
         ({"server": "http://berlin"}, None, "with https", False),
         ({"server": "https://ada:pw@berlin"}, None, "with https", False),
         ({"server": "https://berlin:99999"}, None, "with https", False),
@@ -102,6 +101,11 @@ def test_a_context_that_depends_on_this_machine_is_rejected(
     assert message in str(caught.value)
     assert "pw" not in str(caught.value)
     assert caught.value.needs_token is needs_token
+
+
+def test_a_proxy_is_exported_for_the_server_to_decide(tmp_path: Path) -> None:
+    path = write_yaml(tmp_path, build_kubeconfig({"proxy-url": "http://proxy:3128"}))
+    assert parse_cluster_and_user(export_context([path], None).content)[0]["proxy-url"] == "http://proxy:3128"
 
 
 def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:

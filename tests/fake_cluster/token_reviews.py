@@ -7,6 +7,7 @@ service account and its pod still exist with the uids in the token. Failures are
 import json
 import time
 import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,7 @@ class TokenReviews:
     """Whether the stored credential may create TokenReviews."""
     checks_audiences: bool = True
     """False for an API server whose authenticator does not know audiences."""
+    now: Callable[[], float] = time.time
     key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
 
     def add_account(self, namespace: str, name: str) -> str:
@@ -39,7 +41,7 @@ class TokenReviews:
 
     def issue(self, namespace: str, name: str, *audiences: str, pod: str = "", seconds: int = 600) -> str:
         """A bound token, as TokenRequest issues it."""
-        now = int(time.time())
+        now = int(self.now())
         bound: dict[str, Any] = {
             "namespace": namespace,
             "serviceaccount": {"name": name, "uid": self.accounts[namespace, name]},
@@ -74,18 +76,18 @@ class TokenReviews:
             message = "token is required for TokenReview in authentication"
             return build_status_response(400, "BadRequest", message)
         return build_json_response(
-            {**review, "metadata": {}, "status": self._review(token, review["spec"].get("audiences") or [])}, 201
+            {**review, "metadata": {}, "status": self.review(token, review["spec"].get("audiences") or [])}, 201
         )
 
-    def _review(self, token: str, requested: list[str]) -> dict[str, Any]:
-        wanted = requested or [API_AUDIENCE]
+    def review(self, token: str, requested: Sequence[str] = ()) -> dict[str, Any]:
+        wanted = list(requested) or [API_AUDIENCE]
         try:
-            options: Any = {"verify_aud": False}
+            options: Any = dict.fromkeys(("verify_aud", "verify_exp", "verify_iat", "verify_nbf"), False)
             claims = jwt.decode(token, self.key.public_key(), ["ES256"], options=options, issuer=self.issuer)
-        except jwt.ExpiredSignatureError:
-            return _failure("service account token has expired")
         except jwt.PyJWTError:
             return {"user": {}, "error": "invalid bearer token"}
+        if claims["exp"] <= self.now():
+            return _failure("service account token has expired")
         common = [each for each in wanted if each in claims["aud"]]
         if not common and self.checks_audiences:
             return _failure(f"token audiences {claims['aud']} is invalid for the target audiences {wanted}")

@@ -17,9 +17,9 @@ from fairlead.core.call import Call, Reply
 from fairlead.core.objects import Object
 from fairlead.server.api.routing import parse_api_path
 from fairlead.server.pipeline import Pipeline
-from fairlead.upstream.dial import DirectDialer
+from fairlead.upstream.dial import DirectDialer, resolve_host
 from fairlead.upstream.kubeconfig import parse_kubeconfig
-from fairlead.upstream.local_cluster import LIMITS, resolve_host
+from fairlead.upstream.local_cluster import LIMITS
 from fairlead.upstream.upstream import dialled_upstream
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.calls import call

@@ -43,7 +43,13 @@ _FIELDS: dict[str, Object] = {
     },
     "Cluster": {
         "spec": {"displayName": "Berlin", "config": {"secretName": "berlin", "secretNamespace": "service-system"}},
-        "status": {"phase": "Initialized", "reason": "Pending", "online": True, "version": "v1.33.1"},
+        "status": {
+            "phase": "Initialized",
+            "reason": "Pending",
+            "online": True,
+            "version": "v1.33.1",
+            "credentialExpiry": {"type": "token", "state": "Valid", "expirationTimestamp": "2026-02-01T00:00:00Z"},
+        },
     },
     "Project": {
         "spec": {

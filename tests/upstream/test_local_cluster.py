@@ -7,8 +7,9 @@ import pytest
 
 from fairlead.core.files import FileProblem
 from fairlead.upstream.access import ClusterEndpoint
+from fairlead.upstream.dial import resolve_host
 from fairlead.upstream.errors import Unreachable
-from fairlead.upstream.local_cluster import LocalCluster, in_cluster_source, kubeconfig_source, resolve_host
+from fairlead.upstream.local_cluster import LocalCluster, in_cluster_source, kubeconfig_source
 from fairlead.upstream.upstream import Request
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.eventually import eventually

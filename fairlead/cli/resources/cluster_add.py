@@ -54,6 +54,8 @@ HTTPS_PORT = 443
 NAME_PATTERN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """A DNS subdomain, as names of Clusters and Secrets are."""
 MAX_NAME_LENGTH = 253
+FIRST_TOKEN_DURATION = "168h"
+"""Of the token of a service account. The server renews it after half of that."""
 CLUSTER_LABEL = "service.sh/cluster-kubeconfig"
 """Label on Secrets that this command creates: the name of the cluster. Other Secrets are never changed."""
 
@@ -61,7 +63,8 @@ CLUSTER_LABEL = "service.sh/cluster-kubeconfig"
 def _print_role(enabled: bool) -> None:
     """Eager callback of --print-role, which needs neither a name nor a server."""
     if enabled:
-        print_roles(tuple(RolePart), DEFAULT_CLUSTER_ROLES, ACCOUNT, ACCOUNT_NAMESPACE)
+        parts = [each for each in RolePart if each is not RolePart.RENEWAL]
+        print_roles(parts, DEFAULT_CLUSTER_ROLES, ACCOUNT, ACCOUNT_NAMESPACE)
         raise typer.Exit
 
 
@@ -159,6 +162,8 @@ def _print_agent(client: Client, options: ClusterAddOptions) -> None:
 
     if options.kubeconfig is not None or options.kube_context is not None:
         raise UsageError("--agent needs no kubeconfig: omit --kubeconfig and --kube-context")
+    if RolePart.RENEWAL in (options.part or ()):
+        raise UsageError("--agent needs no --part renewal: the cluster itself renews the token of the agent")
     is_new = _ensure_agent_cluster(client, options)
     created = client.send("POST", client.path(CLUSTERS, options.name, "agenttoken"), {})["status"]
     server = (options.server_url or created["serviceHost"]).rstrip("/")
@@ -219,6 +224,8 @@ def _export_kubeconfig(options: ClusterAddOptions) -> ExportedKubeconfig:
             print_note("Use the token of a service account instead. These commands create one, and a context with it:")
             for line in account_commands(options, problem):
                 print_note(f"  {line}")
+            print_note("Or let an agent dial out, with no credential stored at the server:")
+            print_note(f"  {agent_command(options, problem)}")
         raise error from None
 
 
@@ -255,13 +262,19 @@ def account_commands(options: ClusterAddOptions, problem: NotExportable) -> Iter
     file = f" --kubeconfig {shlex.quote(str(options.kubeconfig))}" if options.kubeconfig else ""
     config = f"kubectl{file} config"
     kubectl = f"kubectl{file} --context {shlex.quote(problem.context.name)}"
-    token = f"{kubectl} -n {ACCOUNT_NAMESPACE} get secret {ACCOUNT} -o jsonpath='{{.data.token}}' | base64 -d"
+    token = f"{kubectl} -n {ACCOUNT_NAMESPACE} create token {ACCOUNT} --duration {FIRST_TOKEN_DURATION}"
     cluster = shlex.quote(problem.context.cluster_name)
     name = shlex.quote(options.name)
-    yield f"fairlead cluster role {RolePart.SPACES} | {kubectl} apply -f -"
+    yield f"fairlead cluster role {RolePart.SPACES} {RolePart.RENEWAL} | {kubectl} apply -f -"
     yield f'{config} set-credentials {ACCOUNT}-{name} --token "$({token})"'
     yield f"{config} set-context {ACCOUNT}-{name} --cluster {cluster} --user {ACCOUNT}-{name}"
     yield f"fairlead cluster add {name}{file} --kube-context {ACCOUNT}-{name}"
+
+
+def agent_command(options: ClusterAddOptions, problem: NotExportable) -> str:
+    file = f" --kubeconfig {shlex.quote(str(options.kubeconfig))}" if options.kubeconfig else ""
+    apply = f"kubectl{file} --context {shlex.quote(problem.context.name)} apply -f -"
+    return f"fairlead cluster add {shlex.quote(options.name)} --agent | {apply}"
 
 
 def warn_loopback(config: ExportedKubeconfig, client: Client) -> None:

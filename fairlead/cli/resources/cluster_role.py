@@ -36,6 +36,7 @@ class RolePart(StrEnum):
     RUNNERS = "runners"
     SLEEP = "sleep"
     APPS = "apps"
+    RENEWAL = "renewal"
 
 
 def command(
@@ -78,16 +79,21 @@ def build_objects(
     parts: Sequence[RolePart], cluster_roles: Sequence[str], account: str, namespace: str
 ) -> list[Object]:
     """The service account, a Secret with its token, a Role to record the installation, and a ClusterRole with its
-    binding for each part."""
+    binding for each part. For an account that renews its token, there is no Secret, whose token would never expire, and
+    a Role for that."""
     metadata = {"name": account, "namespace": namespace}
     token = {**metadata, "annotations": {"kubernetes.io/service-account.name": account}}
-    objects: list[Object] = [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
-        {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token", "metadata": token},
-    ]
+    objects: list[Object] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}]
+    if RolePart.RENEWAL in parts:
+        rules = [_rule("", ("serviceaccounts/token",), ("create",), (account,))]
+        objects += _namespaced_role(f"{account}:renewal", namespace, rules, metadata)
+    else:
+        objects.append(
+            {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token", "metadata": token}
+        )
     objects += _identity_role(f"{account}:installation", metadata)
     for part in RolePart:
-        if part is RolePart.GATEWAYS or part in parts:
+        if part is not RolePart.RENEWAL and (part is RolePart.GATEWAYS or part in parts):
             objects += _role_with_binding(f"{account}:{part.value}", list(_rules(part, cluster_roles)), metadata)
     return objects
 
@@ -95,11 +101,15 @@ def build_objects(
 def _identity_role(name: str, subject: Object) -> Iterator[Object]:
     """The Role to record in the cluster which installation uses it. It has to create the ConfigMap, which RBAC cannot
     restrict to a name."""
-    meta = {"name": name, "namespace": IDENTITIES_NAMESPACE}
     rules = [
         _rule("", ("configmaps",), ("create",)),
         _rule("", ("configmaps",), ("get", "update"), (IDENTITIES,)),
     ]
+    yield from _namespaced_role(name, IDENTITIES_NAMESPACE, rules, subject)
+
+
+def _namespaced_role(name: str, namespace: str, rules: list[Object], subject: Object) -> Iterator[Object]:
+    meta = {"name": name, "namespace": namespace}
     yield {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": meta, "rules": rules}
     yield {
         "apiVersion": f"{RBAC}/v1",

@@ -183,6 +183,12 @@ SPEC = owned_spec(
     argoCD=without_effect(open_object("Settings of the Argo CD integration.")),
 )
 
+CREDENTIAL_STATE_FIELD, CREDENTIAL_END_FIELD = (
+    "status.credentialExpiry.state",
+    "status.credentialExpiry.expirationTimestamp",
+)
+CREDENTIAL_STATES = ("Unlimited", "Valid", "Expiring", "Expired")
+
 CLUSTER_HEALTH = read_only_kind(
     "ClusterHealth",
     "The recent probes of a cluster.",
@@ -238,6 +244,16 @@ STATUS = obj(
         otherInstallation=string("Id of the other installation: the uid of its system namespace."),
         otherURL=string("URL of the other installation, if it has one."),
     ),
+    credentialExpiry=obj(
+        "The stored credential of a cluster that is dialled: facts about it, never itself.",
+        type=enum("What it is.", "token", "certificate"),
+        state=enum(
+            "`Unlimited` if it does not say when it expires, `Expiring` if a person has to act before it expires.",
+            *CREDENTIAL_STATES,
+        ),
+        expirationTimestamp=timestamp("When it expires. Absent if it does not say that."),
+        renewalTimestamp=timestamp("When the server renews it: at half of its life. Absent if it does not."),
+    ),
     nodes=integer("Number of nodes, if the credential may list them."),
     lastProbeTime=timestamp("Time of the last probe. Without other changes, updated only every 30 seconds."),
     latencyMilliseconds=integer("Time until the response to the last probe. Absent if there was none."),
@@ -291,12 +307,24 @@ CLUSTER = Kind(
         Column("Online", "status.online", type="boolean", description="Whether the last probe reached it."),
         Column("Version", "status.version", description="Kubernetes version of the cluster."),
         Column("Reason", "status.reason", description="Reason for the phase.", wide=True),
+        Column(
+            "Credential Expires",
+            "status.credentialExpiry.expirationTimestamp",
+            description="When the stored credential expires, if it does.",
+            wide=True,
+        ),
         Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),
     ),
     has_access_entries=True,
     has_protected_status=True,
     is_in_cli_scope=True,
-    selectable=("spec.networkPeer", "spec.owner.user", "status.phase"),
+    selectable=(
+        "spec.networkPeer",
+        "spec.owner.user",
+        "status.phase",
+        CREDENTIAL_STATE_FIELD,
+        CREDENTIAL_END_FIELD,
+    ),
     actions=(
         Action("accesskey", ("get",), CLUSTER_ACCESS_KEY),
         Action("agenttoken", ("create",), CLUSTER_AGENT_TOKEN),

@@ -182,8 +182,9 @@ def test_an_exec_credential_plugin_is_rejected_with_the_commands_to_run_instead(
     assert first.startswith(
         "fairlead: the context 'the desk' cannot be used by the server: it uses a credential plugin (exec)"
     )
-    assert commands[0] == "  fairlead cluster role spaces | kubectl --context 'the desk' apply -f -"
-    assert commands[-1] == "  fairlead cluster add berlin --kube-context fairlead-berlin"
+    assert commands[0] == "  fairlead cluster role spaces renewal | kubectl --context 'the desk' apply -f -"
+    assert commands[3] == "  fairlead cluster add berlin --kube-context fairlead-berlin"
+    assert commands[-1] == "  fairlead cluster add berlin --agent | kubectl --context 'the desk' apply -f -"
     assert not any("cluster-admin" in line for line in commands)
     assert not ops.fake.requests
 

@@ -157,4 +157,19 @@ def test_an_unknown_part_is_rejected_with_the_available_ones() -> None:
 def test_cluster_add_prints_all_roles_without_a_name_or_a_server() -> None:
     result = RUNNER.invoke(make_app(), ["cluster", "add", "--print-role"])
     assert result.exit_code == 0, result.output
-    assert list(yaml.safe_load_all(result.stdout)) == print_roles(*(part.value for part in RolePart))
+    assert list(yaml.safe_load_all(result.stdout)) == print_roles(
+        *(part.value for part in RolePart if part is not RolePart.RENEWAL)
+    )
+
+
+def test_an_account_that_renews_its_token_may_do_so_for_itself_alone_and_has_no_token_without_end() -> None:
+    objects = print_roles("spaces", "renewal", "--account", "hub", "--namespace", "ops")
+    assert not [each for each in objects if each["kind"] == "Secret"]
+    role, binding = (each for each in objects if each["metadata"]["name"] == "hub:renewal")
+    assert (role["kind"], role["metadata"]["namespace"]) == ("Role", "ops")
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["serviceaccounts/token"], "verbs": ["create"], "resourceNames": ["hub"]}
+    ]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "hub", "namespace": "ops"}]
+    without = {yaml.safe_dump(each) for each in print_roles("spaces", "--account", "hub", "--namespace", "ops")}
+    assert {yaml.safe_dump(each) for each in objects} - without == {yaml.safe_dump(each) for each in (role, binding)}

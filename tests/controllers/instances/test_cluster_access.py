@@ -5,6 +5,7 @@ from base64 import b64encode
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from fairlead.controllers.instances.cluster_access import RegistryClusterAccess
 from fairlead.controllers.instances.templates import InstanceTemplateController
@@ -142,6 +143,26 @@ def test_a_reloaded_certificate_of_a_virtual_cluster_is_checked_by_the_version_r
             with pytest.raises(TlsError):
                 await access.virtual_cluster_version(NAMESPACE, "v", is_new_connection=True)
             await access.upstreams.close_all()
+
+    with FakeCluster() as fake_cluster:
+        asyncio.run(run(fake_cluster))
+
+
+def test_other_programs_reach_a_cluster_behind_a_proxy_through_this_server() -> None:
+    """Helm would use the proxy with its own rules, such as NO_PROXY."""
+
+    async def run(fake_cluster: FakeCluster) -> None:
+        config = yaml.safe_load(fake_cluster.build_kubeconfig(token="stored-token"))
+        config["clusters"][0]["cluster"]["proxy-url"] = "http://127.0.0.1:3128"
+        async with open_registry() as api:
+            await create_project_and_cluster(api, yaml.safe_dump(config).encode())
+            policy = AddressPolicy((), lambda: ())
+            upstreams = UpstreamRegistry(api.registry, GROUP, NAMESPACE, policy, Limits(), proxies=("127.0.0.1:3128",))
+            access = RegistryClusterAccess(upstreams)
+            async with access.open_cluster_endpoint("c") as endpoint:
+                assert (endpoint.host, endpoint.proxy) == ("127.0.0.1", None)
+                assert endpoint.port != fake_cluster.port and endpoint.token != "stored-token"
+            await upstreams.close_all()
 
     with FakeCluster() as fake_cluster:
         asyncio.run(run(fake_cluster))

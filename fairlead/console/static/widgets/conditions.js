@@ -8,7 +8,7 @@ import { T } from "../texts/object.js";
 import { stateBadge } from "./state.js";
 
 // Conditions that are bad news when they are true.
-const NEGATIVE = /^(Stalled|Degraded|Failed|.*Pressure|NetworkUnavailable|Reconciling|Progressing)$/;
+const NEGATIVE = /^(Stalled|Degraded|Failed|.*Pressure|NetworkUnavailable|Reconciling|Progressing|CredentialExpires)$/;
 
 function conditionState({ type, status, severity }) {
   if (status === "Unknown") return ASLEEP;

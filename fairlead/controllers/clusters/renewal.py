@@ -1,0 +1,271 @@
+"""Requests a new credential from a cluster, with the one that is to be replaced, and tries it. Used by
+`credentials.py`.
+
+The token of a service account is renewed by the TokenRequest API of the cluster, for the same account, which needs the
+right to create tokens for itself. The new token lives as long as the old one, but at least a day, so that the cluster
+is not lost by an outage of hours.
+
+A client certificate is renewed by the CSR API: the server requests one for the same subject from the signer of client
+certificates, with a new key, approves the request itself, and waits for the certificate. The key is in the memory of
+this process until it is stored. Rights are checked first, so that no requests are left without approval.
+
+Messages end up in conditions. They have no text from the cluster.
+"""
+
+import asyncio
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from fairlead.core.objects import Object, get_path
+from fairlead.upstream.credential import CERTIFICATE, TOKEN, Credential, ServiceAccount
+from fairlead.upstream.errors import UpstreamError
+from fairlead.upstream.kube_client import KubeClient, RemoteApiError
+
+ROLE_COMMAND = "fairlead cluster role renewal"
+REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+WHO_AM_I_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+CERTIFICATES_GROUP = "certificates.k8s.io"
+CSR_PATH = f"/apis/{CERTIFICATES_GROUP}/v1/certificatesigningrequests"
+SIGNER = "kubernetes.io/kube-apiserver-client"
+UNSIGNED_GROUP = "system:masters"
+"""The signer signs no certificates for this group."""
+POLL_SECONDS, MAX_POLLS = 1.0, 30
+FORBIDDEN, FAILED = "RenewalForbidden", "RenewalFailed"
+MIN_LIFETIME = timedelta(days=1)
+_WITHOUT_REVIEW = (403, 404, 405)
+"""Responses of clusters that do not tell who a request is from."""
+
+CredentialFields = dict[str, str]
+"""Fields of the user in a kubeconfig."""
+
+
+class RenewalError(Exception):
+    """The cluster gives no credential that works. `reason` is that of the condition."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """A permission that renewing needs in the cluster."""
+
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    def review(self) -> Object:
+        fields = {each: getattr(self, each) for each in self.__slots__ if getattr(self, each)}
+        return {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": fields},
+        }
+
+
+def reason_not_renewable(credential: Credential) -> str:
+    """Why it cannot be renewed, whatever rights it has; empty if it can."""
+    if credential.lifetime is None or credential.lifetime <= timedelta():
+        return "it does not say for how long it is valid"
+    if credential.type == TOKEN and credential.account is None:
+        return "it is not the token of a service account"
+    if credential.type == CERTIFICATE and UNSIGNED_GROUP in credential.groups:
+        return f"clusters sign no certificates for the group {UNSIGNED_GROUP}"
+    return ""
+
+
+def half_life(credential: Credential) -> datetime:
+    """When it is to be renewed. Only for those that can be renewed."""
+    assert credential.issued is not None and credential.lifetime is not None
+    return credential.issued + credential.lifetime / 2
+
+
+def worth_keeping_until(old: Credential, new: Credential, now: datetime) -> datetime | None:
+    """Until when the old one is worth more, if the cluster gives only short ones now; None to switch to the new one.
+
+    Raises RenewalError if the new one is none to switch to."""
+    if reason := reason_not_renewable(new):
+        raise RenewalError(FAILED, f"the cluster's new credential cannot be used: {reason}; the old one stays in use")
+    assert old.expires is not None and new.expires is not None and new.lifetime is not None
+    if new.expires > old.expires:
+        return None
+    until = old.expires - new.lifetime / 2
+    if until <= now:
+        message = "the cluster's new credential does not last longer than the old one, which stays in use"
+        raise RenewalError(FAILED, message)
+    return until
+
+
+async def check_rights(client: KubeClient, credential: Credential) -> None:
+    """Raises RenewalError if the cluster says that a right is missing. What it does not say is seen when it is used."""
+    for right in _needed_rights(credential):
+        try:
+            review = await client.create(REVIEWS_PATH, right.review())
+        except (UpstreamError, RemoteApiError):
+            return
+        if get_path(review, "status.allowed") is False:
+            raise _missing_right(credential)
+
+
+async def request_credential(client: KubeClient, credential: Credential, certificate: str) -> CredentialFields:
+    """`certificate` is the stored client certificate, if there is one. Raises RenewalError."""
+    try:
+        if credential.type == TOKEN:
+            return await _request_token(client, credential)
+        await check_rights(client, credential)
+        return await _request_certificate(client, credential, certificate)
+    except RemoteApiError as error:
+        raise _refusal(error, credential) from error
+    except UpstreamError as error:
+        raise RenewalError(FAILED, f"the cluster cannot be asked for a new credential: {error.message}") from error
+
+
+async def try_credential(client: KubeClient, credential: Credential) -> None:
+    """`client` uses the new credential. Raises RenewalError unless the cluster takes it for the same user."""
+    try:
+        user = await _fetch_user(client)
+    except RemoteApiError as error:
+        message = f"the new credential does not work: the cluster answers it with HTTP status {error.status}"
+        raise RenewalError(FAILED, f"{message}; the old one stays in use") from error
+    except UpstreamError as error:
+        message = f"the new credential could not be tried: {error.message}"
+        raise RenewalError(FAILED, f"{message}; the old one stays in use") from error
+    if user is not None and user != credential.user:
+        raise RenewalError(FAILED, "the new credential is for another user of the cluster; the old one stays in use")
+
+
+async def _fetch_user(client: KubeClient) -> str | None:
+    """None if the cluster accepts the credential, but does not tell whose it is."""
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    try:
+        review = await client.create(WHO_AM_I_PATH, body)
+    except RemoteApiError as error:
+        if error.status not in _WITHOUT_REVIEW:
+            raise
+        await client.get("/version")
+        return None
+    return str(get_path(review, "status.userInfo.username") or "")
+
+
+def _needed_rights(credential: Credential) -> tuple[Right, ...]:
+    account = credential.account
+    if account is not None:
+        return (Right("create", "", "serviceaccounts", "token", account.namespace, account.name),)
+    return (
+        Right("create", CERTIFICATES_GROUP, "certificatesigningrequests"),
+        Right("get", CERTIFICATES_GROUP, "certificatesigningrequests"),
+        Right("update", CERTIFICATES_GROUP, "certificatesigningrequests", "approval"),
+        Right("approve", CERTIFICATES_GROUP, "signers", name=SIGNER),
+    )
+
+
+def _missing_right(credential: Credential) -> RenewalError:
+    if credential.account is not None:
+        message = (
+            f"the service account {credential.account} may not create tokens for itself; grant `create` on "
+            f"serviceaccounts/token: `{ROLE_COMMAND}` prints a suitable role"
+        )
+        return RenewalError(FORBIDDEN, message)
+    message = (
+        "the user of the client certificate may not request and approve certificates; grant `create` and `get` on "
+        "certificatesigningrequests, `update` on certificatesigningrequests/approval, and `approve` on the signer "
+        f"{SIGNER}, all in {CERTIFICATES_GROUP}; or store the token of a service account instead"
+    )
+    return RenewalError(FORBIDDEN, message)
+
+
+def _refusal(error: RemoteApiError, credential: Credential) -> RenewalError:
+    if error.status == 403:
+        return _missing_right(credential)
+    if error.status == 401:
+        return RenewalError(FAILED, "the cluster rejects the stored credential; store a valid one in the Secret")
+    if error.status == 404 and credential.account is not None:
+        return RenewalError(FAILED, f"the service account {credential.account} does not exist in the cluster any more")
+    if error.status == 404:
+        return RenewalError(FAILED, f"the cluster does not serve {CERTIFICATES_GROUP}; use the token of an account")
+    return RenewalError(FAILED, f"the cluster answers the request for a new credential with HTTP status {error.status}")
+
+
+async def _request_token(client: KubeClient, credential: Credential) -> CredentialFields:
+    account = credential.account
+    assert account is not None
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": _wanted_seconds(credential)},
+    }
+    answer = await client.create(_token_path(account), body)
+    token = get_path(answer, "status.token")
+    if not isinstance(token, str) or not token:
+        raise RenewalError(FAILED, "the cluster's answer to the request for a new token has no token")
+    return {"token": token}
+
+
+def _token_path(account: ServiceAccount) -> str:
+    return f"/api/v1/namespaces/{quote(account.namespace)}/serviceaccounts/{quote(account.name)}/token"
+
+
+def _wanted_seconds(credential: Credential) -> int:
+    return int(max(credential.lifetime or MIN_LIFETIME, MIN_LIFETIME).total_seconds())
+
+
+async def _request_certificate(client: KubeClient, credential: Credential, certificate: str) -> CredentialFields:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.load_pem_x509_certificate(certificate.encode()).subject
+    request = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, SHA256())
+    body = {
+        "apiVersion": f"{CERTIFICATES_GROUP}/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"generateName": "fairlead-"},
+        "spec": {
+            "request": b64encode(request.public_bytes(Encoding.PEM)).decode(),
+            "signerName": SIGNER,
+            "usages": ["client auth"],
+            "expirationSeconds": _wanted_seconds(credential),
+        },
+    }
+    created = await client.create(CSR_PATH, body)
+    path = f"{CSR_PATH}/{quote(str(get_path(created, 'metadata.name')), safe='')}"
+    approved = {
+        "type": "Approved",
+        "status": "True",
+        "reason": "RenewedByFairlead",
+        "message": "renews the client certificate that has made this request",
+    }
+    await client.replace(f"{path}/approval", {**created, "status": {"conditions": [approved]}})
+    signed = await _wait_signed(client, path)
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return {"client-certificate-data": signed, "client-key-data": b64encode(private).decode()}
+
+
+async def _wait_signed(client: KubeClient, path: str) -> str:
+    """The certificate, in base64."""
+    for _ in range(MAX_POLLS):
+        status = (await client.get(path)).get("status") or {}
+        if any(each.get("type") in ("Denied", "Failed") for each in status.get("conditions") or ()):
+            raise RenewalError(FAILED, "the cluster refuses to sign a new client certificate; see the request there")
+        if certificate := status.get("certificate"):
+            return _single_line(certificate)
+        await asyncio.sleep(POLL_SECONDS)
+    message = f"the cluster has not signed the new client certificate within {MAX_POLLS * POLL_SECONDS:.0f} seconds"
+    raise RenewalError(FAILED, f"{message}; check its controller manager")
+
+
+def _single_line(certificate: Any) -> str:
+    try:
+        return b64encode(b64decode(certificate, validate=True)).decode()
+    except (ValueError, TypeError):
+        raise RenewalError(FAILED, "the cluster's new client certificate is not valid base64") from None
