@@ -96,6 +96,13 @@ def test_a_cluster_with_an_agent_is_asked_for_its_nodes(page: Page, sign_in: Sig
     assert "has no kubeconfig" not in page.text("main")
 
 
+def test_a_cluster_that_never_responded_has_no_line_of_latency(page: Page, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto("clusters/singapore")
+    page.wait_for("svg.spark-line[aria-label='no response'] circle", timeout=60)
+    assert page.count(".spark-line polyline") == 0
+
+
 def test_a_user_shows_its_roles_and_where_they_come_from(page: Page, sign_in: SignIn, oslo: FakeCluster) -> None:
     sign_in(page, ADMIN)
     page.goto(f"users/{VIEWER}")

@@ -71,14 +71,16 @@ function lastLatency(samples) {
   return h("span.muted", last === undefined ? T.noResponse : T.milliseconds(Math.round(last)));
 }
 
-// Failed probes are marked below the line.
+// The line has gaps where a probe had no response. Failed probes are marked below it.
 export function sparkLine(samples, width = 120, height = 24) {
   const highest = Math.max(1, ...samples.map((sample) => sample.latencyMilliseconds ?? 0));
   const step = width / Math.max(1, samples.length - 1);
-  const points = samples.map((sample, index) => {
-    const y = height - 3 - ((sample.latencyMilliseconds ?? 0) / highest) * (height - 6);
-    return `${(index * step).toFixed(1)},${y.toFixed(1)}`;
-  });
+  const runs = [[]];
+  for (const [index, { latencyMilliseconds: latency }] of samples.entries()) {
+    const y = height - 3 - (latency / highest) * (height - 6);
+    if (latency === undefined) runs.push([]);
+    else runs.at(-1).push(`${(index * step).toFixed(1)},${y.toFixed(1)}`);
+  }
   const failures = samples.flatMap((sample, index) =>
     sample.ok === false ? [svg("circle", { cx: (index * step).toFixed(1), cy: height - 2, r: 2 })] : [],
   );
@@ -90,9 +92,9 @@ export function sparkLine(samples, width = 120, height = 24) {
       width,
       height,
       role: "img",
-      "aria-label": T.milliseconds(Math.round(last ?? 0)),
+      "aria-label": last === undefined ? T.noResponse : T.milliseconds(Math.round(last)),
     },
-    svg("polyline", { points: points.join(" ") }),
+    runs.filter((points) => points.length > 1).map((points) => svg("polyline", { points: points.join(" ") })),
     failures,
   );
 }
