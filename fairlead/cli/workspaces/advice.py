@@ -37,6 +37,8 @@ ADVICE = {
     "WorkspaceDiskFull": "delete files in the workspace if it runs (`fairlead workspace ssh {flags}`), or use less in "
     f"its Dockerfile, {AGAIN}; or create another one from a template with a larger `storage`, up to `--workspace-disk` "
     "of the runner {runner}",
+    "SnapshotFailed": "no container was replaced: `fairlead workspace start {flags}` goes on with it; "
+    "`fairlead workspace snapshots {flags}` lists what can be restored",
     "EngineUnavailable": "`fairlead runner doctor {runner}` on its machine says what is missing; or use a template "
     "with another provider",
     "RunnerRestarted": f"the runner {{runner}} did not survive this task; see its log, {AGAIN}",

@@ -194,6 +194,7 @@ REASONS = {
     "StepTimedOut": "see the log for what it waited for",
     "DiskFull": "free some space on the machine of the runner local",
     "WorkspaceDiskFull": "delete files in the workspace if it runs (`fairlead workspace ssh dev --project demo`)",
+    "SnapshotFailed": "`fairlead workspace start dev --project demo` goes on with it",
     "EngineUnavailable": "`fairlead runner doctor local` on its machine",
     "RunnerRestarted": "the runner local did not survive this task",
     "Asleep": "removing the annotation sleepmode.service.sh/force",

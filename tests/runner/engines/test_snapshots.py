@@ -1,10 +1,13 @@
 """Snapshots of real containers: what is kept when one is replaced, and what comes back from it."""
 
+import asyncio
 import dataclasses
 import json
+from datetime import UTC, datetime
 
 import pytest
 
+from fairlead.core.clock import timestamp
 from fairlead.runner.engines.contract import EngineError, ExecOptions, GitSource, Reason, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
 from fairlead.runner.engines.devcontainer.layout import open_folder, read_json, write_json
@@ -34,6 +37,7 @@ async def run(engine: DevcontainerEngine, script: str, uid: str = UID) -> str:
     return outcome.output
 
 
+@pytest.mark.timeout(300)
 async def test_a_snapshot_keeps_what_a_replaced_container_had_and_gives_it_back(containers: Containers) -> None:
     url = containers.commit("snapshots", {".devcontainer/devcontainer.json": json.dumps(CONFIGURATION)})
     engine = containers.engine()
@@ -44,6 +48,10 @@ async def test_a_snapshot_keeps_what_a_replaced_container_had_and_gives_it_back(
     await run(engine, CHANGE)
 
     task = RecordedTask("0123456789abcdef")
+    cut_off = asyncio.create_task(engine.up(again, task))
+    await task.wait_for_step("Snapshot")
+    cut_off.cancel()  # as when the runner ends
+    await asyncio.wait([cut_off])
     await engine.up(again, task)
     assert "Snapshot" in task.steps and "the snapshot 01234567 has what the container had changed" in task.text
     (snapshot,) = await engine.list_snapshots(UID)
@@ -79,22 +87,36 @@ async def test_a_snapshot_keeps_what_a_replaced_container_had_and_gives_it_back(
         with pytest.raises(EngineError, match=problem) as raised:
             await restore(path, id)
         assert raised.value.reason == Reason.SNAPSHOT_FAILED
+    await engine.delete(UID, RecordedTask())
 
-    for number in range(3):
-        await engine.up(again, RecordedTask(f"{number}1234567"))
-    assert [each.id for each in await engine.list_snapshots(UID)] == ["21234567", "11234567", "01234567"]
-    assert containers.run(UID, "ls", "/ws/snapshots").split() == ["01234567.tar", "11234567.tar", "21234567.tar"]
 
+@pytest.mark.timeout(300)
+async def test_few_snapshots_are_kept_for_a_time_and_not_for_another_owner(containers: Containers) -> None:
+    url = containers.commit("bounded", {".devcontainer/devcontainer.json": json.dumps(CONFIGURATION)})
+    engine = containers.engine()
+    spec = WorkspaceSpec(uid=UID, namespace="project", name="bounded", owner="ada", source=GitSource(url))
+    await engine.up(spec, RecordedTask())
     folder = open_folder(engine.settings.state_folder, UID)
-    records = read_json(folder.snapshots)
-    write_json(folder.snapshots, [{**records[0], "createdAt": "2020-01-01T00:00:00Z"}, *records[1:]])
-    containers.run(UID, "touch", "-d", "2020-01-01", "/ws/snapshots/01234567.tar")
-    assert [each.id for each in await engine.list_snapshots(UID)] == ["21234567", "11234567"]
+    moments = {"first": "3 days ago", "second": "2 days ago", "third": "1 day ago"}
+    containers.run(UID, "mkdir", "/ws/snapshots")
+    for name, moment in moments.items():
+        containers.run(UID, "touch", "-d", moment, f"/ws/snapshots/{name}.tar")
+    now = timestamp(datetime.now(UTC))
+    write_json(folder.snapshots, [{"id": name, "createdAt": now, "bytes": 1} for name in moments])
+
+    await engine.up(dataclasses.replace(spec, recreate=True, takes_snapshot=True), RecordedTask("newest"))
+    assert [each.id for each in await engine.list_snapshots(UID)] == ["newest", "third", "second"]
+    assert containers.run(UID, "ls", "/ws/snapshots").split() == ["newest.tar", "second.tar", "third.tar"]
+
+    old, *others = read_json(folder.snapshots)
+    write_json(folder.snapshots, [{**old, "createdAt": "2020-01-01T00:00:00Z"}, *others])
+    containers.run(UID, "touch", "-d", "2020-01-01", "/ws/snapshots/second.tar")
+    assert [each.id for each in await engine.list_snapshots(UID)] == ["newest", "third"]
     await engine.stop(UID, RecordedTask())
     with pytest.raises(EngineError, match="not running"):
-        await restore("/opt", "21234567")
+        await engine.up(dataclasses.replace(spec, restored_snapshot="newest", restored_path="/"), RecordedTask())
     await engine.up(spec, RecordedTask())
-    assert containers.run(UID, "ls", "/ws/snapshots").split() == ["11234567.tar", "21234567.tar"]
+    assert containers.run(UID, "ls", "/ws/snapshots").split() == ["newest.tar", "third.tar"]
 
     await engine.up(dataclasses.replace(spec, recreate=True, discards_home=True, owner="bob"), RecordedTask())
     assert await engine.list_snapshots(UID) == []
@@ -102,6 +124,7 @@ async def test_a_snapshot_keeps_what_a_replaced_container_had_and_gives_it_back(
     await engine.delete(UID, RecordedTask())
 
 
+@pytest.mark.timeout(300)
 async def test_a_container_is_not_replaced_if_no_snapshot_can_be_taken(containers: Containers) -> None:
     url = containers.commit("full", {".devcontainer/devcontainer.json": json.dumps(CONFIGURATION)})
     engine = containers.engine()
