@@ -83,7 +83,8 @@ async def run(url: str, ca_file: str, tokens: list[JoinToken], exchanges: Dialle
     context = ssl.create_default_context(cafile=ca_file)
     server = Server(url, context)
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    async with httpx.AsyncClient(base_url=url, verify=context, timeout=REQUEST_SECONDS) as http:
+    timeout = httpx.Timeout(REQUEST_SECONDS, pool=None)  # real agents do not wait for each other's connections
+    async with httpx.AsyncClient(base_url=url, verify=context, timeout=timeout) as http:
         agents = Agents(server, ServerApi(server, http), RequestService(lambda: exchanges).serve, tokens)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)

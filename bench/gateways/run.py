@@ -39,7 +39,18 @@ class Load:
 
 
 def run_wrk(url: str, key: str, seconds: int, connections: int) -> Load:
-    command = ("wrk", "-t1", f"-c{connections}", f"-d{seconds}", "--latency", "-H", f"Authorization: Bearer {key}", url)
+    command = (
+        "wrk",
+        "-t1",
+        f"-c{connections}",
+        f"-d{seconds}",
+        "--timeout",
+        "30s",
+        "--latency",
+        "-H",
+        f"Authorization: Bearer {key}",
+        url,
+    )
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rate = RATE.search(output)
     p99 = P99.search(output)
