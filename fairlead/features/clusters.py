@@ -11,6 +11,7 @@ from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.controllers.clusters.clusters import ClusterController
 from fairlead.controllers.clusters.credentials import ClusterCredentialController
+from fairlead.controllers.clusters.kubeconfig_files import KubeconfigFileController
 from fairlead.controllers.clusters.local_cluster import LocalClusterConnector
 from fairlead.controllers.runtime.loop import Controller
 from fairlead.core.clock import parse_rfc3339
@@ -52,12 +53,14 @@ def build_clusters_feature(services: Services) -> Feature:
             consequence="users and groups act in clusters as the users and groups of the same name there",
             advice="set a prefix, unless users and groups are meant to be identical on this server and on all clusters",
         )
+    folders = [settings.cluster_kubeconfig_folder] if settings.cluster_kubeconfig_folder is not None else []
     gateways = GatewayHandler(registry, group, settings.namespace_prefix, upstreams, names)
 
     def build_controllers(leader: LeaderServices) -> tuple[Controller, ...]:
         return (
             ClusterController(leader.registry, group, SYSTEM_NAMESPACE, upstreams, names, url=settings.public_url),
             ClusterCredentialController(leader.registry, group, SYSTEM_NAMESPACE, upstreams),
+            *(KubeconfigFileController(leader.registry, SYSTEM_NAMESPACE, each) for each in folders),
         )
 
     return Feature(

@@ -496,6 +496,15 @@ class Settings:
             computed_default="none",
         ),
     ] = ()
+    cluster_kubeconfig_folder: Annotated[
+        Path | None,
+        SettingInfo(
+            "Clusters",
+            "Folder with kubeconfigs that Secrets in service-system may follow",
+            changed_by="who has credentials of clusters that another program renews",
+            computed_default="none",
+        ),
+    ] = None
     local_cluster: Annotated[
         str,
         SettingInfo(

@@ -9,8 +9,9 @@ the Secret as it does when a person changes it.
 The condition `CredentialExpires` exists while a person has to act: a credential that is not renewed expires soon, or
 renewing fails. `status.credentialExpiry` has the facts.
 
-Not renewed: what the kubelet renews (`spec.local`), what has the annotation below, and credentials without an account
-or without a known end. Clusters with an agent have no stored credential.
+Not renewed: what the kubelet renews (`spec.local`), what comes from a file (`kubeconfig_files.py`), what has the
+annotation below, and credentials without an account or without a known end. Clusters with an agent have no stored
+credential.
 """
 
 from base64 import b64decode, b64encode
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fairlead.controllers.clusters.clusters import ClusterIndex
+from fairlead.controllers.clusters.kubeconfig_files import kubeconfig_file
 from fairlead.controllers.clusters.renewal import (
     FAILED,
     RenewalError,
@@ -103,6 +105,7 @@ class _Stored:
     kubeconfig: bytes
     endpoint: ClusterEndpoint
     credential: Credential
+    follows_file: bool
 
     @property
     def digest(self) -> str:
@@ -154,7 +157,7 @@ class ClusterCredentialController:
             self._progress.pop(key, None)
             await self._write_status(cluster, {}, None)
             return None
-        reason_against = _reason_against_renewal(cluster, stored.credential)
+        reason_against = self._reason_against_renewal(cluster, stored)
         progress = None if reason_against else self._progress_of(key, stored)
         if progress is not None and stored.revision < progress.written:
             return VIEW_SECONDS
@@ -182,8 +185,19 @@ class ClusterCredentialController:
             endpoint = parse_kubeconfig(kubeconfig)
         except (NotConnected, InvalidKubeconfig):
             return None
-        revision = entry.revision if entry is not None else 0
-        return _Stored(ref, revision, kubeconfig, endpoint, read_credential(endpoint))
+        assert entry is not None
+        follows_file = bool(kubeconfig_file(decode(entry)))
+        return _Stored(ref, entry.revision, kubeconfig, endpoint, read_credential(endpoint), follows_file)
+
+    def _reason_against_renewal(self, cluster: Object, stored: _Stored) -> str:
+        """Why the server does not renew the credential; empty if it does."""
+        if get_path(cluster, "spec.local"):
+            return "the kubelet renews it"
+        if (metadata(cluster).get("annotations") or {}).get(RENEWAL_ANNOTATION) == RENEWAL_DISABLED:
+            return f"the annotation {RENEWAL_ANNOTATION} of the Cluster disables that"
+        if stored.follows_file and stored.ref.namespace == self._system_namespace:
+            return "its Secret follows a file; renew it there"
+        return reason_not_renewable(stored.credential)
 
     def _progress_of(self, key: Key, stored: _Stored) -> _Progress:
         progress = self._progress.get(key)
@@ -295,15 +309,6 @@ class ClusterCredentialController:
                 await record_event(self._registry, cluster, expiry.reason, expiry.message, type="Warning")
 
 
-def _reason_against_renewal(cluster: Object, credential: Credential) -> str:
-    """Why the server does not renew the credential; empty if it does."""
-    if get_path(cluster, "spec.local"):
-        return "the kubelet renews it"
-    if (metadata(cluster).get("annotations") or {}).get(RENEWAL_ANNOTATION) == RENEWAL_DISABLED:
-        return f"the annotation {RENEWAL_ANNOTATION} of the Cluster disables that"
-    return reason_not_renewable(credential)
-
-
 def is_soon(credential: Credential, now: datetime) -> bool:
     return credential.expires is not None and credential.expires - now <= WARNING_TIME
 
@@ -345,7 +350,9 @@ def _describe(credential: Credential, expiry: Expiry | None, is_renewed: bool) -
 
 
 def _retry_delay(credential: Credential, now: datetime) -> timedelta:
-    left = (credential.expires - now).total_seconds() if credential.expires is not None else CHECK_SECONDS
+    left = (credential.expires - now).total_seconds() if credential.expires is not None else 0.0
+    if left <= 0:  # it does not work any more, unless the clock is wrong
+        return timedelta(seconds=CHECK_SECONDS)
     return timedelta(seconds=min(CHECK_SECONDS, max(MIN_RETRY_SECONDS, left / 10)))
 
 

@@ -16,6 +16,7 @@ from fairlead.controllers.clusters.credentials import (
     RENEWAL_DISABLED,
     ClusterCredentialController,
 )
+from fairlead.controllers.clusters.kubeconfig_files import FILE_ANNOTATION
 from fairlead.core.objects import Object
 from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP
@@ -197,6 +198,9 @@ async def test_a_token_that_is_not_renewed_expires_with_an_event(api: RegistryFi
         assert (expiry(api)["reason"], facts(api)["state"]) == ("Expired", "Expired")
         assert "fairlead cluster add berlin --agent" in expiry(api)["message"]
         assert ("Warning", "Expired") in list_events(api)
+        before = len(cluster.requests)
+        await asyncio.sleep(10 * HOUR)
+        assert len(cluster.requests) - before <= 11
 
 
 async def test_a_renewal_that_fails_for_a_while_is_repeated(api: RegistryFixture, cluster: IssuingCluster) -> None:
@@ -480,3 +484,14 @@ async def test_a_certificate_of_the_masters_is_reported_without_a_request(
         await asyncio.sleep(2 * DAY)
         assert expiry(api)["reason"] == "ExpiresSoon" and "system:masters" in expiry(api)["message"]
         assert not cluster.requests
+
+
+async def test_a_token_from_a_file_is_reported_but_not_replaced(api: RegistryFixture, cluster: IssuingCluster) -> None:
+    async with controller(api, cluster):
+        token = cluster.tokens.issue(*ACCOUNT, seconds=2 * DAY)
+        meta = {"annotations": {FILE_ANNOTATION: "berlin"}}
+        await api.create("Secret", "s", metadata=meta, data=encode_secret(build_kubeconfig(token=token)))
+        await api.create("Cluster", "berlin", spec={"config": CONFIG})
+        await asyncio.sleep(DAY + 120)
+        assert (stored_token(api), cluster.count()) == (token, 0)
+        assert expiry(api)["reason"] == "ExpiresSoon" and "follows a file" in expiry(api)["message"]
