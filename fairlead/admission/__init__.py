@@ -14,6 +14,7 @@ validation (`registry/validate.py`), not admission.
     prebuilds                                   workspaces that only build images for others
     apps                                        deployed apps: who may deploy which App where; in templates
     runners                                     who may have the server connect to a runner, or deploy one; its deletion
+    cluster_exports                             clusters to which the server writes keys for the gateways of others
     users, access_keys, access_key_limits       principals and their credentials
     sign_in_settings                            who may change what lets users and workloads in
     escalation                                  privilege escalation prevention: RBAC, owners, access entries, members

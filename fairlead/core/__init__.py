@@ -8,6 +8,8 @@ json/, yaml.py         decoding and encoding of bodies; body_errors.py: their er
 protobuf_wire.py       the wire format of protobuf
 workspaces.py          what the server, runners and the command line know alike about workspaces
 deployed_runners.py    the finalizer and names of runners that the server deploys into a cluster
+cluster_exports.py     the objects by which GitOps tools reach clusters through their gateways
+truncation.py          names that are too long for where they go
 addresses.py           protected and private addresses
 pinned_https.py        HTTPS to an address that was checked
 validators.py          checks of addresses, URLs and names; sizes as people write them

@@ -6,15 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 import structlog
 
 from fairlead.admission import Phase
+from fairlead.admission.cluster_exports import protect_cluster_exports
 from fairlead.admission.secret_references import check_cluster_secret
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.controllers.clusters.clusters import ClusterController
 from fairlead.controllers.clusters.credentials import ClusterCredentialController
+from fairlead.controllers.clusters.exports import ClusterExportController
 from fairlead.controllers.clusters.kubeconfig_files import KubeconfigFileController
 from fairlead.controllers.clusters.local_cluster import LocalClusterConnector
 from fairlead.controllers.runtime.loop import Controller
 from fairlead.core.clock import parse_rfc3339
+from fairlead.core.cluster_exports import Gateways
 from fairlead.core.crypto.agent_keys import Challenges
 from fairlead.core.objects import Object
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
@@ -61,6 +64,14 @@ def build_clusters_feature(services: Services) -> Feature:
             ClusterController(leader.registry, group, SYSTEM_NAMESPACE, upstreams, names, url=settings.public_url),
             ClusterCredentialController(leader.registry, group, SYSTEM_NAMESPACE, upstreams),
             *(KubeconfigFileController(leader.registry, SYSTEM_NAMESPACE, each) for each in folders),
+            ClusterExportController(
+                registry=leader.registry,
+                api_group=group,
+                clusters=leader.clusters,
+                gateways=lambda: Gateways(services.base_url, services.read_authority(), services.installation_id()),
+                digest=services.auth.pepper.digest,
+                max_ttl=services.auth.dynamic_config.access_key_max_ttl,
+            ),
         )
 
     return Feature(
@@ -69,6 +80,7 @@ def build_clusters_feature(services: Services) -> Feature:
         find_mounts=(find_gateways(group, settings.namespace_prefix),),
         mounts={CLUSTER: gateways, SPACE: gateways, VIRTUAL_CLUSTER: gateways},
         admission={
+            Phase.PROTECT: (protect_cluster_exports(group),),
             Phase.AUTHORIZE: (
                 check_cluster_secret(services.auth.authorize, group, SYSTEM_NAMESPACE, kubeconfig_problems),
             ),

@@ -26,6 +26,7 @@ ADMISSION_ORDER = {
         "protect-status",
         "protect-system-namespaces",
         "protect-metadata",
+        "protect-cluster-exports",
         "check-abandon",
         "keep-sleep-state",
     ],

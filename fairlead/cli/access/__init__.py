@@ -3,6 +3,7 @@
 - `login`, `context`, `whoami`: logins stored on this machine; `context` also has `logout`
 - `login_target`, `browser_login`: the flags of `login`, and logins through the console
 - `token`: `credential`, the exec credential plugin of kubectl; direct tokens for clusters
+- `cluster_credential`: the credential plugin of ClusterProfiles
 - `key`, `key_create`: access keys; `keys`: their scopes, and when they expire
 - `user`, `team`: users, passwords and teams
 - `permissions`: `who-can` and `key explain`

@@ -4,7 +4,7 @@
 It refreshes the key of the login if needed, and never prompts: when the login has ended, the error says what to run.
 With `--server`, a kubeconfig never gets the key of a later login of the same name to another server. kubectl runs it
 often, so `__main__.py` serves keys that need no refresh without this module. Kubeconfigs of earlier versions run
-`fairlead token`.
+`fairlead token`. With `--cluster-info` it is the plugin of ClusterProfiles (`cluster_credential.py`).
 
 `token create` and `token rotate-keys` issue direct tokens for clusters and rotate their signing key.
 """
@@ -104,13 +104,28 @@ ServerFlag = Annotated[
 ]
 
 
-def credential(context: ContextFlag = None, server: ServerFlag = None) -> None:
+def credential(
+    context: ContextFlag = None,
+    server: ServerFlag = None,
+    cluster_info: Annotated[
+        bool,
+        typer.Option(
+            "--cluster-info",
+            help="Print a new key for the gateway of the cluster that KUBERNETES_EXEC_INFO names, and nothing else.",
+        ),
+    ] = False,
+) -> None:
     """Print a key of the login as an ExecCredential, for kubectl."""
     with report_errors():
         login = resolve_login(context).login
         if server is not None and server != login.url:
             advice = "run `fairlead kubeconfig` to write the context again, or log in to that server"
             raise ClientError(f"this context is for {server}, but the login is for {login.url}; {advice}")
+        if cluster_info:
+            from fairlead.cli.access.cluster_credential import cluster_credential
+
+            print(cluster_credential(login, os.environ))
+            return
         if not login.session:
             print(render_credential(login.key, None, os.environ))
             return

@@ -1,7 +1,7 @@
 """Commands for clusters, projects, instances, apps and runners.
 
 - `cluster`, `cluster_add`, `cluster_role`, `cluster_status`: connected clusters; `cluster_agent`: the manifest of an
-  agent that dials out
+  agent that dials out; `cluster_export`: Secrets and ClusterProfiles for GitOps tools
 - `project`: projects, their members, and what they use of their quotas
 - `cluster_instance`: spaces and virtual clusters; `instance`: shared with `workspace` and `app_instance`
 - `vcluster_import`: virtual clusters that already run

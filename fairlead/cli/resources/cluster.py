@@ -1,6 +1,6 @@
 """`fairlead cluster`: lists, shows, checks and removes connected clusters, and prints agent keys.
 
-`cluster_add.py` and `cluster_role.py` have the other subcommands.
+`cluster_add.py`, `cluster_role.py` and `cluster_export.py` have the other subcommands.
 
 `remove` fails while spaces, virtual clusters, deployed apps or deployed runners exist in the cluster; they must be
 deleted first. `--abandon` leaves them behind. `--keep` also leaves the server's ClusterRoleBinding, so the cluster need
@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.resources import cluster_add, cluster_role
+from fairlead.cli.resources import cluster_add, cluster_export, cluster_role
 from fairlead.cli.resources.cluster_add import CLUSTERS, SYSTEM_NAMESPACE, is_managed_secret, secret_name, secret_path
 from fairlead.cli.resources.cluster_status import (
     BAD,
@@ -65,6 +65,7 @@ NameArgument = Annotated[str, typer.Argument(help="Name of the cluster.", autoco
 group = create_group("Connect, list, show, check and remove clusters, and print the keys of their agents.")
 group.command("add")(cluster_add.command)
 group.command("role")(cluster_role.command)
+group.command("export")(cluster_export.command)
 
 RESOURCE = Resource(
     plural=CLUSTERS,

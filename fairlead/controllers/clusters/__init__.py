@@ -1,4 +1,4 @@
-"""The controller of connected clusters.
+"""The controllers of connected clusters.
 
 - `clusters.py`: the controller; an index of clusters by secret and by uid
 - `probe.py`: one probe of a cluster, and a check of the permissions of the stored credential
@@ -10,5 +10,6 @@
 - `renewal.py`: requests a new credential from a cluster, and tries it
 - `admin_binding.py`: the ClusterRoleBinding of Fairlead's administrators in the cluster
 - `removal.py`: the finalizer: cleanup in the cluster when a Cluster is deleted
+- `exports.py`: the controller that keeps cluster Secrets of Argo CD in the clusters that declare it
 - `local_cluster.py`: connects the cluster that the server runs in
 """

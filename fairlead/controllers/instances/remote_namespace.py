@@ -21,6 +21,7 @@ from fairlead.controllers.instances.remote_errors import (
     unexpected_response,
 )
 from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.truncation import truncate_with_hash
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.kinds.core import server_objects
 from fairlead.registry.names import MAX_LABEL_LENGTH, dns_label_errors
@@ -44,21 +45,9 @@ _NOT_FOUND = 404
 _OUR_DOMAIN = "service.sh/"
 POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
 _KIND_LABELS = frozenset({SPACE_LABEL, VIRTUAL_CLUSTER_LABEL, RUNNER_LABEL})
-_HASH_LENGTH = 8
 _PAIR_HASH_LENGTH = 10
 _plain_name_pattern = re.compile(r"[a-z0-9]+", re.ASCII)
 _placeholder_pattern = re.compile(r"\{\{[ \t]*([A-Za-z.]+)[ \t]*\}\}", re.ASCII)
-
-
-def truncate_with_hash(text: str, limit: int = MAX_LABEL_LENGTH) -> str:
-    """Truncates a text that is too long and appends a hash of the whole, so that results stay unique."""
-    if len(text) <= limit:
-        return text
-    return f"{text[: limit - _HASH_LENGTH - 1].rstrip('-.')}-{_hash(text)}"
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
 
 
 def choose_namespace(kind_label: str, project: str, name: str, pattern: str) -> str:

@@ -10,8 +10,8 @@ from fairlead.controllers.instances.remote_namespace import (
     default_namespace,
     namespace_from_pattern,
     ownership_labels,
-    truncate_with_hash,
 )
+from fairlead.core.truncation import truncate_with_hash
 from fairlead.domain.release_names import release_name
 from fairlead.registry.names import dns_label_errors, label_value_errors
 

@@ -1,0 +1,74 @@
+"""Exports of clusters to the cluster in which Argo CD runs: who may declare them, and what is valid.
+
+The server writes access keys into that cluster, which act as the user that the annotations name. So only administrators
+set the annotations, and only they lead a Cluster that has them to another cluster.
+"""
+
+from collections.abc import Iterator
+
+from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.core.cluster_exports import (
+    ARGOCD_ANNOTATION,
+    EXPORT_ANNOTATIONS,
+    SELECTOR_ANNOTATION,
+    USER_ANNOTATION,
+    DeclaredExport,
+)
+from fairlead.core.errors import BadRequest, Forbidden, Invalid, Problem
+from fairlead.core.objects import Object, get_path, name_of
+from fairlead.core.user import CONTROLLER_USER
+from fairlead.kinds.clusters.cluster import CLUSTER
+from fairlead.registry.kind import Change
+from fairlead.registry.names import dns_label_errors
+from fairlead.registry.registry import Registry
+from fairlead.registry.selectors import parse_labels
+
+_CONNECTION_FIELDS = ("spec.config", "spec.networkPeer", "spec.local")
+
+
+def protect_cluster_exports(api_group: str) -> Rule:
+    """Leaves the annotations for exports, and the connection of a Cluster that has them, to administrators."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, CLUSTER.plural))
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.user == CONTROLLER_USER or change.new is None or change.subresource:
+            return
+        before, after = _export_annotations(change.old), _export_annotations(change.obj)
+        if before != after:
+            if not change.user.is_unscoped_admin:
+                names = ", ".join(EXPORT_ANNOTATIONS)
+                why = f"only administrators, with a key without a scope, may set or change the annotations {names}"
+                raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+            if problems := list(_problems(change.obj)):
+                raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), problems)
+        elif before and change.old is not None and not change.user.is_unscoped_admin:
+            for path in _CONNECTION_FIELDS:
+                if get_path(change.old, path) != get_path(change.obj, path):
+                    why = f"the server writes access keys into this cluster, so only administrators may change {path}"
+                    raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+
+    return rule
+
+
+def _export_annotations(obj: Object | None) -> Object:
+    found = get_path(obj, "metadata.annotations")
+    return {name: found[name] for name in EXPORT_ANNOTATIONS if name in found} if isinstance(found, dict) else {}
+
+
+def _problems(cluster: Object) -> Iterator[Problem]:
+    found = _export_annotations(cluster)
+    export = DeclaredExport.of(cluster)
+    if export is None:
+        if found:
+            yield Problem.required(
+                f"metadata.annotations[{ARGOCD_ANNOTATION}]", "name the namespace in which Argo CD runs"
+            )
+        return
+    for error in dns_label_errors(export.namespace):
+        yield Problem.invalid(f"metadata.annotations[{ARGOCD_ANNOTATION}]", export.namespace, error)
+    if not export.user:
+        yield Problem.required(f"metadata.annotations[{USER_ANNOTATION}]", "name the user that Argo CD acts as")
+    try:
+        parse_labels(export.selector)
+    except BadRequest as error:
+        yield Problem.invalid(f"metadata.annotations[{SELECTOR_ANNOTATION}]", export.selector, error.message)

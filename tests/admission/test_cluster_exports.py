@@ -1,0 +1,99 @@
+"""Who may declare that clusters are exported, and what is valid."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fairlead.admission.cluster_exports import protect_cluster_exports
+from fairlead.core.errors import Forbidden, Invalid
+from fairlead.core.objects import Object
+from fairlead.core.scope import Scope
+from fairlead.core.user import User
+from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.registry.write_options import WriteOptions
+from tests.harness.registry import RegistryFixture, open_registry
+
+ADMIN = User("root", ("system:masters",))
+SCOPED_ADMIN = User("root", ("system:masters",), scope=Scope())
+EDITOR = User("eve")
+"""May write clusters, by a role."""
+DECLARED = {"service.sh/export-argocd": "argocd", "service.sh/export-user": "gitops"}
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[RegistryFixture]:
+    async with open_registry(rules=(protect_cluster_exports(MANAGEMENT_GROUP),)) as found:
+        yield found
+
+
+async def create(api: RegistryFixture, by: User, annotations: dict[str, str], **spec: Any) -> Object:
+    body = api.build_object("Cluster", "hub", metadata={"annotations": annotations}, spec=spec)
+    return await api.submit("Cluster", body, WriteOptions(by, "tests"))
+
+
+async def annotate(api: RegistryFixture, by: User, annotations: dict[str, str]) -> None:
+    await api.patch(
+        "Cluster", "hub", lambda obj: obj["metadata"].update(annotations=annotations), WriteOptions(by, "t")
+    )
+
+
+@pytest.mark.parametrize("by", [EDITOR, SCOPED_ADMIN], ids=["editor", "scoped key"])
+@pytest.mark.parametrize("name", [*DECLARED, "service.sh/export-selector"])
+async def test_only_administrators_set_the_annotations(api: RegistryFixture, by: User, name: str) -> None:
+    with pytest.raises(Forbidden, match="only administrators, with a key without a scope"):
+        await create(api, by, {name: "x"})
+    await create(api, by, {"other": "x"})
+    with pytest.raises(Forbidden, match="only administrators"):
+        await annotate(api, by, {"other": "x", name: "x"})
+
+
+@pytest.mark.parametrize("by", [EDITOR, SCOPED_ADMIN], ids=["editor", "scoped key"])
+async def test_others_neither_change_nor_remove_them(api: RegistryFixture, by: User) -> None:
+    await create(api, ADMIN, DECLARED)
+    for changed in (
+        {},
+        {**DECLARED, "service.sh/export-user": "root"},
+        {**DECLARED, "service.sh/export-selector": "a=b"},
+    ):
+        with pytest.raises(Forbidden, match="only administrators"):
+            await annotate(api, by, changed)
+    await annotate(api, by, {**DECLARED, "other": "x"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"config": {"secretName": "mine"}}, {"networkPeer": True}, {"local": True}],
+    ids=lambda change: next(iter(change)),
+)
+async def test_only_administrators_lead_such_a_cluster_elsewhere(api: RegistryFixture, change: Object) -> None:
+    await create(api, ADMIN, DECLARED, config={"secretName": "s"})
+    with pytest.raises(Forbidden, match="only administrators may change spec"):
+        await api.patch("Cluster", "hub", lambda obj: obj["spec"].update(change), WriteOptions(EDITOR, "t"))
+    await api.patch("Cluster", "hub", lambda obj: obj["spec"].update(displayName="Hub"), WriteOptions(EDITOR, "t"))
+    await api.patch("Cluster", "hub", lambda obj: obj["spec"].update(change), WriteOptions(ADMIN, "t"))
+
+
+async def test_a_cluster_without_exports_is_led_elsewhere_as_before(api: RegistryFixture) -> None:
+    await create(api, EDITOR, {}, config={"secretName": "s"})
+    await api.patch("Cluster", "hub", lambda obj: obj["spec"].update(networkPeer=True), WriteOptions(EDITOR, "t"))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "name", "why"),
+    [
+        ({"service.sh/export-user": "gitops"}, "service.sh/export-argocd", "name the namespace"),
+        ({"service.sh/export-argocd": "argocd"}, "service.sh/export-user", "name the user"),
+        ({**DECLARED, "service.sh/export-argocd": "Argo/CD"}, "service.sh/export-argocd", ""),
+        ({**DECLARED, "service.sh/export-selector": "a in"}, "service.sh/export-selector", ""),
+    ],
+)
+async def test_what_is_not_valid_is_rejected(
+    api: RegistryFixture, annotations: dict[str, str], name: str, why: str
+) -> None:
+    with pytest.raises(Invalid) as error:
+        await create(api, ADMIN, annotations)
+    (problem,) = error.value.details.problems
+    assert problem.field == f"metadata.annotations[{name}]"
+    assert why in problem.message
+    await create(api, ADMIN, {**DECLARED, "service.sh/export-selector": "env in (prod,test)"})

@@ -1,0 +1,179 @@
+"""fairlead cluster export: cluster Secrets of Argo CD with a key each, and ClusterProfiles without one."""
+
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import yaml
+
+from fairlead.core.clock import timestamp
+from tests.cli.resources.cluster_responses import CLUSTERS, build_cluster
+from tests.harness.cli import CliFixture
+from tests.harness.fake_server import M, Request, build_object, failure_status, list_response
+
+KEYS = f"{M}/ownedaccesskeys"
+DAY = 86400
+
+
+def named(name: str, uid: str = "") -> dict[str, Any]:
+    cluster = build_cluster()
+    return {**cluster, "metadata": {**cluster["metadata"], "name": name, "uid": uid or f"u-{name}"}}
+
+
+def key_of(name: str, cluster: str, *, days: float, ttl_days: int = 30, user: str = "gitops") -> dict[str, Any]:
+    """A key of a former export, so many days old."""
+    key = build_object(name, kind="OwnedAccessKey", spec={"user": user, "ttl": ttl_days * DAY})
+    key["metadata"]["annotations"] = {"service.sh/export-cluster-uid": f"u-{cluster}"}
+    key["metadata"]["creationTimestamp"] = timestamp(datetime.now(UTC) - timedelta(days=days))
+    return key
+
+
+@pytest.fixture
+def export(ops: CliFixture) -> CliFixture:
+    """A server with the clusters berlin and oslo, which creates keys."""
+    count = 0
+
+    def create(request: Request) -> tuple[int, Any]:
+        nonlocal count
+        count += 1
+        meta = {"name": f"new-{count}", "creationTimestamp": timestamp(datetime.now(UTC))}
+        return 201, {**request.body, "metadata": meta, "spec": {**request.body["spec"], "key": f"fairlead_{count}"}}
+
+    ops.fake.on("GET", CLUSTERS, list_response(named("berlin"), named("oslo")))
+    for name in ("berlin", "oslo"):
+        ops.fake.on("GET", f"{CLUSTERS}/{name}", (200, named(name)))
+    ops.fake.on("GET", KEYS, list_response())
+    ops.fake.on("POST", KEYS, create)
+    return ops
+
+
+def exported(out: str) -> dict[str, str]:
+    """The key of each exported cluster."""
+    found = {}
+    for secret in yaml.safe_load_all(out):
+        data = {name: base64.b64decode(value).decode() for name, value in secret["data"].items()}
+        found[data["name"]] = json.loads(data["config"])["bearerToken"]
+    return found
+
+
+def test_every_cluster_gets_a_secret_with_a_key_for_its_gateway_alone(export: CliFixture) -> None:
+    result = export.run("cluster", "export", "argocd", "--all", "--user", "gitops")
+    assert result.code == 0, result.err
+    assert exported(result.out) == {"berlin": "fairlead_1", "oslo": "fairlead_2"}
+    body = export.fake.requests_to("POST", KEYS)[0].body
+    assert body["spec"] == {
+        **{"displayName": "Gateway of cluster berlin", "type": "Other", "user": "gitops", "ttl": 30 * DAY},
+        "scope": {"rules": [{"requestTargets": ["Cluster"], "cluster": "berlin"}]},
+    }
+    assert body["metadata"]["labels"] == {
+        **{"service.sh/export": "argocd", "service.sh/export-cluster": "berlin", "service.sh/export-for": "argocd"}
+    }
+    assert body["metadata"]["annotations"] == {"service.sh/export-cluster-uid": "u-berlin"}
+    assert "fairlead_1" not in result.err
+
+
+def test_a_second_run_prints_only_what_is_due(export: CliFixture) -> None:
+    export.fake.on("GET", KEYS, list_response(key_of("old", "berlin", days=14), key_of("older", "oslo", days=16)))
+    result = export.run("cluster", "export", "argocd", "--all", "--user", "gitops")
+    assert list(exported(result.out)) == ["oslo"]
+    assert "berlin: its key old is not due" in result.err
+    selector = export.fake.requests_to("GET", KEYS)[0].query["labelSelector"]
+    assert selector == "service.sh/export=argocd,service.sh/export-for=argocd"
+
+
+def test_with_rotate_former_keys_end_after_the_overlap(export: CliFixture) -> None:
+    export.fake.on("GET", KEYS, list_response(key_of("old", "berlin", days=1), key_of("ending", "berlin", days=29.99)))
+    export.fake.on("PATCH", f"{KEYS}/old", (200, {}))
+    result = export.run(
+        "cluster", "export", "argocd", "berlin", "--user", "gitops", "--rotate", "--overlap", "1h", "--for", "argocd"
+    )
+    assert result.code == 0, result.err
+    assert list(exported(result.out)) == ["berlin"]
+    (patch,) = export.fake.requests_to("PATCH", f"{KEYS}/old")
+    assert patch.body["spec"]["ttl"] == pytest.approx(DAY + 3600, abs=120)
+    assert export.fake.requests_to("PATCH", f"{KEYS}/ending") == []  # it ends by itself before that
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"user": "ada", "ttl": 30 * DAY}},
+        {"spec": {"user": "gitops", "ttl": 30 * DAY, "disabled": True}},
+        {"status": {"expired": "2026-01-01T00:00:00Z"}},
+        {"spec": {"user": "gitops"}},
+    ],
+    ids=["another user", "disabled", "expired", "without an end"],
+)
+def test_keys_that_the_tool_cannot_use_do_not_count(export: CliFixture, change: dict[str, Any]) -> None:
+    export.fake.on("GET", KEYS, list_response({**key_of("old", "berlin", days=1), **change}))
+    result = export.run("cluster", "export", "argocd", "berlin", "--user", "gitops")
+    assert list(exported(result.out)) == ["berlin"]
+
+
+def test_the_key_of_a_former_cluster_of_the_same_name_does_not_count(export: CliFixture) -> None:
+    export.fake.on("GET", KEYS, list_response(key_of("old", "berlin-of-last-year", days=1)))
+    assert list(exported(export.run("cluster", "export", "argocd", "berlin", "--user", "gitops").out)) == ["berlin"]
+
+
+def test_after_an_error_the_secrets_of_keys_that_exist_are_printed(export: CliFixture) -> None:
+    created = export.fake.responses["POST", KEYS][0]
+    export.fake.on("POST", KEYS, created, (403, failure_status(403, "Forbidden", "too many keys")))
+    result = export.run("cluster", "export", "argocd", "--all")
+    assert (result.code, list(exported(result.out))) == (1, ["berlin"])
+    assert "too many keys" in result.err
+
+
+def test_profiles_need_no_key(export: CliFixture) -> None:
+    result = export.run("cluster", "export", "clusterprofile", "berlin", "-n", "fleet", "--server-url", "https://f.lan")
+    (profile,) = yaml.safe_load_all(result.out)
+    assert profile["metadata"]["namespace"] == "fleet"
+    endpoint = profile["status"]["accessProviders"][0]["cluster"]
+    assert endpoint["server"] == "https://f.lan/kubernetes/cluster/berlin"
+    assert base64.b64decode(endpoint["certificate-authority-data"]).decode().startswith("-----BEGIN CERTIFICATE")
+    assert export.fake.requests_to("POST", KEYS) == []
+
+
+def test_a_loopback_address_causes_a_warning(export: CliFixture) -> None:
+    result = export.run("cluster", "export", "clusterprofile", "berlin")
+    assert "is a loopback address" in result.err
+    assert (
+        "warning"
+        not in export.run("cluster", "export", "clusterprofile", "berlin", "--server-url", "https://f.lan").err
+    )
+
+
+def test_the_warning_about_rules_is_left_out_and_others_are_shown(export: CliFixture) -> None:
+    export.fake.warnings += [
+        '299 - "spec.scope.rules is deprecated: name projects, spaces and virtualClusters instead"',
+        '299 - "something else"',
+    ]
+    err = export.run("cluster", "export", "argocd", "berlin").err
+    assert "something else" in err
+    assert "rules" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("argocd",), "name clusters, or set --all or --selector"),
+        (("argocd", "berlin", "--all"), "one of the three"),
+        (("argocd", "--all", "--ttl", "0s"), "is not a duration"),
+        (("clusterprofile", "--all", "--rotate"), "a ClusterProfile contains no key"),
+        (("argocd", "--all", "--server-url", "http://f.lan"), "is not a URL like https"),
+        (("flux", "--all"), "flux"),
+    ],
+)
+def test_wrong_arguments_are_explained(export: CliFixture, arguments: tuple[str, ...], message: str) -> None:
+    result = export.run("cluster", "export", *arguments)
+    assert result.code == 2
+    assert message in " ".join(result.err.split())
+    assert export.fake.requests_to("POST", KEYS) == []
+
+
+def test_no_matching_cluster_is_said(export: CliFixture) -> None:
+    export.fake.on("GET", CLUSTERS, list_response())
+    result = export.run("cluster", "export", "argocd", "-l", "env=none")
+    assert (result.code, result.out) == (0, "")
+    assert "no cluster matches" in result.err

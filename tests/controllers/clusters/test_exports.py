@@ -1,0 +1,345 @@
+"""The controller that keeps cluster Secrets of Argo CD in the cluster that declares it."""
+
+import asyncio
+import json
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from fairlead.controllers.clusters.exports import KEY_SECONDS, OVERLAP_SECONDS, ClusterExportController
+from fairlead.controllers.instances.cluster_access import ClusterAccess
+from fairlead.core.cluster_exports import Gateways
+from fairlead.core.objects import Object, get_path
+from fairlead.core.user import CONTROLLER_USER
+from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.registry.write_options import WriteOptions
+from fairlead.upstream.errors import Unreachable, UpstreamError
+from tests.fake_cluster.kube import FakeKube, InMemoryClusterApi
+from tests.harness.auth import PEPPER, AuthFixture, open_auth
+from tests.harness.controllers import running_controllers
+from tests.harness.eventually import eventually
+
+SECRETS = "/api/v1/namespaces/argocd/secrets"
+BERLIN = f"{SECRETS}/fairlead-berlin"
+DECLARED = {"service.sh/export-argocd": "argocd", "service.sh/export-user": "ada"}
+HOUR = 3600.0
+
+
+@dataclass
+class FakeAccess:
+    """Replaces ClusterAccess: every cluster is the same Kubernetes."""
+
+    kube: FakeKube
+    error: UpstreamError | None = None
+    names: set[str] = field(default_factory=set)
+
+    def cluster_api(self, name: str, impersonate_user: str = "") -> InMemoryClusterApi:
+        self.names.add(name)
+        return InMemoryClusterApi(self.kube, self.error)
+
+
+@dataclass
+class ExportFixture:
+    auth: AuthFixture
+    kube: FakeKube
+    access: FakeAccess
+
+    async def add_cluster(self, name: str, labels: Object | None = None, annotations: Object | None = None) -> None:
+        meta = {"labels": labels or {}, "annotations": annotations or {}}
+        body = self.auth.api.build_object("Cluster", name, metadata=meta, spec={})
+        await self.auth.api.submit("Cluster", body, WriteOptions(CONTROLLER_USER, "tests"))
+
+    async def declare(self, **more: str) -> None:
+        await self.add_cluster("hub", annotations={**DECLARED, **more})
+
+    async def edit_cluster(self, name: str, change: Callable[[Object], object]) -> None:
+        def edit(obj: Object) -> None:
+            change(obj["metadata"])
+
+        await self.auth.api.patch("Cluster", name, edit, WriteOptions(CONTROLLER_USER, "tests"))
+
+    async def remove_cluster(self, name: str) -> None:
+        await self.auth.api.delete("Cluster", name)
+
+    def exported(self) -> set[str]:
+        return {path.rpartition("/fairlead-")[2] for path in self.kube.objects if path.startswith(SECRETS)}
+
+    def labels(self, name: str) -> dict[str, str]:
+        found: dict[str, str] = self.kube.objects[f"{SECRETS}/fairlead-{name}"]["metadata"]["labels"]
+        return found
+
+    def token(self, path: str = BERLIN) -> str:
+        found: str = json.loads(b64decode(self.kube.objects[path]["data"]["config"]))["bearerToken"]
+        return found
+
+    def keys(self, cluster: str = "berlin") -> list[Object]:
+        found = [self.auth.stored_key(name) for name in self.auth.api.list_names("OwnedAccessKey")]
+        return [each for each in found if each["metadata"]["labels"]["service.sh/export-cluster"] == cluster]
+
+    def condition(self) -> tuple[str, str]:
+        hub = self.auth.api.get("Cluster", "hub") or {}
+        found = [each for each in get_path(hub, "status.conditions") or () if each["type"] == "Exported"]
+        return (found[0]["status"], found[0]["reason"]) if found else ("", "")
+
+    def message(self) -> str:
+        hub = self.auth.api.get("Cluster", "hub") or {}
+        return str(next(each["message"] for each in get_path(hub, "status.conditions") if each["type"] == "Exported"))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        controller = ClusterExportController(
+            registry=self.auth.registry,
+            api_group=MANAGEMENT_GROUP,
+            clusters=cast(ClusterAccess, self.access),
+            gateways=lambda: Gateways("https://fairlead.example.com", "the CA", "u-install"),
+            digest=PEPPER.digest,
+        )
+        async with running_controllers(self.auth.api, controller):
+            yield
+
+
+@pytest.fixture
+async def export() -> AsyncIterator[ExportFixture]:
+    async with open_auth() as auth:
+        kube = FakeKube()
+        kube.add_object("/api/v1/namespaces/argocd")
+        yield ExportFixture(auth, kube, FakeAccess(kube))
+
+
+async def test_each_cluster_gets_a_secret_whose_key_the_server_accepts(export: ExportFixture) -> None:
+    await export.add_cluster("berlin", {"env": "prod"})
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+    assert export.exported() == {"berlin", "hub"}
+    secret = export.kube.objects[BERLIN]
+    assert secret["metadata"]["labels"]["argocd.argoproj.io/secret-type"] == "cluster"
+    assert secret["metadata"]["labels"]["env"] == "prod"
+    assert b64decode(secret["data"]["server"]) == b"https://fairlead.example.com/kubernetes/cluster/berlin"
+    user = export.auth.authenticator.authenticate_token(export.token())
+    assert (user.name, user.key) == ("ada", secret["metadata"]["annotations"]["service.sh/access-key"])
+    assert user.scope is not None
+    assert [(rule.targets, rule.cluster) for rule in user.scope.rules] == [(("Cluster",), "berlin")]
+    assert export.access.names == {"hub"}
+
+
+async def test_the_selector_decides_and_labels_that_change_are_followed(export: ExportFixture) -> None:
+    await export.add_cluster("berlin", {"env": "prod"})
+    await export.add_cluster("oslo", {"env": "test"})
+    await export.declare(**{"service.sh/export-selector": "env=prod"})
+    async with export.running():
+        await eventually(lambda: export.exported() == {"berlin"})
+        await export.edit_cluster("oslo", lambda meta: meta["labels"].update(env="prod", tier="1"))
+        await eventually(lambda: export.exported() == {"berlin", "oslo"})
+        await export.edit_cluster("berlin", lambda meta: meta["labels"].update(env="test"))
+        await eventually(lambda: export.exported() == {"oslo"} and not export.keys())
+        assert export.labels("oslo")["tier"] == "1"
+        await export.edit_cluster("oslo", lambda meta: meta["labels"].pop("tier"))
+        await eventually(lambda: "tier" not in export.labels("oslo"))
+
+
+async def test_a_removed_cluster_loses_its_secret_and_its_keys(export: ExportFixture) -> None:
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: "berlin" in export.exported())
+        token = export.token()
+        await export.remove_cluster("berlin")
+        await eventually(lambda: export.exported() == {"hub"} and not export.keys())
+        assert not export.auth.accepts(token)
+
+
+async def test_keys_of_the_command_line_end_with_their_cluster_too(export: ExportFixture) -> None:
+    await export.add_cluster("berlin")
+    uid = (export.auth.api.get("Cluster", "berlin") or {})["metadata"]["uid"]
+    meta = {
+        "labels": {"service.sh/export": "argocd", "service.sh/export-cluster": "berlin"},
+        "annotations": {"service.sh/export-cluster-uid": uid},
+    }
+    scope = {"rules": [{"requestTargets": ["Cluster"], "cluster": "berlin"}]}
+    body = export.auth.api.build_object("OwnedAccessKey", "made", metadata=meta, spec={"user": "ada", "scope": scope})
+    await export.auth.api.submit("OwnedAccessKey", body, WriteOptions(CONTROLLER_USER, "tests"))
+    async with export.running():
+        await asyncio.sleep(HOUR)
+        assert export.keys()
+        await export.remove_cluster("berlin")
+        await eventually(lambda: not export.keys())
+
+
+async def test_a_key_is_replaced_at_half_of_its_life_and_the_former_one_ends_later(export: ExportFixture) -> None:
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: "berlin" in export.exported())
+        first = export.token()
+        await asyncio.sleep(KEY_SECONDS / 2 - HOUR)
+        assert export.token() == first
+        await asyncio.sleep(HOUR + 600)
+        second = export.token()
+        assert second != first
+        assert export.auth.accepts(first)
+        assert export.auth.accepts(second)
+        await asyncio.sleep(OVERLAP_SECONDS)
+        assert not export.auth.accepts(first)
+        assert export.token() == second
+        assert len(export.keys()) == 1
+
+
+async def test_a_secret_of_others_is_never_changed(export: ExportFixture) -> None:
+    foreign = export.kube.add_object(BERLIN, data={"server": "mine"})
+    before = json.dumps(foreign)
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("False", "ForeignSecret"))
+        assert "1 of 2 clusters are exported" in export.message()
+        assert "fairlead-berlin" in export.message()
+        assert json.dumps(export.kube.objects[BERLIN]) == before
+        assert export.keys() == []
+        export.kube.remove_object(BERLIN)
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+    assert "berlin" in export.exported()
+
+
+async def test_another_installation_keeps_its_secrets(export: ExportFixture) -> None:
+    meta = {
+        "labels": {"service.sh/export": "argocd", "argocd.argoproj.io/secret-type": "cluster"},
+        "annotations": {"service.sh/installation": "another"},
+    }
+    export.kube.add_object(f"{SECRETS}/fairlead-of-theirs", metadata=meta)
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+    assert export.exported() == {"hub", "of-theirs"}
+
+
+async def test_missing_rights_are_a_condition_and_leave_no_keys(export: ExportFixture) -> None:
+    export.kube.failing_paths[SECRETS] = 403
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("False", "Forbidden"))
+        assert "may not get, list, create, patch and delete Secrets" in export.message()
+        assert export.keys() == []
+        export.kube.failing_paths.clear()
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+    events = [
+        export.auth.api.resource("Event").get_cached("default", each) for each in export.auth.api.list_names("Event")
+    ]
+    reasons = {json.loads(each.body)["reason"] for each in events if each is not None}
+    assert {"Forbidden", "Exported"} <= reasons
+
+
+async def test_a_secret_that_cannot_be_written_keeps_the_former_key(export: ExportFixture) -> None:
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+        first = export.token()
+        export.access.error = Unreachable("it is off")
+        await asyncio.sleep(KEY_SECONDS * 0.75)
+        assert export.condition() == ("False", "NotConnected")
+        assert export.auth.accepts(first)
+        assert len(export.keys()) == 1
+        export.access.error = None
+        await eventually(lambda: export.token() != first)
+        assert export.auth.accepts(export.token())
+
+
+async def test_what_others_change_in_a_secret_is_repaired_and_what_they_add_stays(export: ExportFixture) -> None:
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+        first = export.token()
+        data = export.kube.objects[BERLIN]["data"]
+        data.update(server=b64encode(b"https://evil.example.com").decode(), shard="MQ==")
+        await asyncio.sleep(HOUR)
+        secret = export.kube.objects[BERLIN]
+        assert b64decode(secret["data"]["server"]).endswith(b"/kubernetes/cluster/berlin")
+        assert secret["data"]["shard"] == "MQ=="
+        assert export.token() == first
+        secret["data"]["config"] = b64encode(b'{"bearerToken": "wrong"}').decode()
+        await asyncio.sleep(HOUR)
+        assert export.auth.accepts(export.token())
+        export.kube.remove_object(BERLIN)
+        await asyncio.sleep(HOUR)
+        assert export.auth.accepts(export.token())
+
+
+async def test_a_key_that_was_revoked_is_replaced_at_once(export: ExportFixture) -> None:
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+        first = export.token()
+        (key,) = export.keys()
+        await export.auth.api.delete("OwnedAccessKey", key["metadata"]["name"])
+        await eventually(lambda: export.token() != first)
+
+
+async def test_without_the_annotation_everything_is_removed(export: ExportFixture) -> None:
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+        await export.edit_cluster("hub", lambda meta: meta.update(annotations={}))
+        await eventually(lambda: not export.exported() and not export.keys() and not export.keys("hub"))
+        await eventually(lambda: export.condition() == ("", ""))
+
+
+async def test_another_namespace_gets_the_secrets_and_the_former_one_loses_them(export: ExportFixture) -> None:
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+        moved = {**DECLARED, "service.sh/export-argocd": "gitops"}
+        await export.edit_cluster("hub", lambda meta: meta.update(annotations=moved))
+        path = BERLIN.replace("argocd", "gitops")
+        await eventually(lambda: path in export.kube.objects and not export.exported())
+        assert export.auth.accepts(export.token(path))
+
+
+async def test_the_keys_end_with_the_destination_also_while_no_server_runs(export: ExportFixture) -> None:
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+    await export.remove_cluster("hub")
+    async with export.running():
+        await eventually(lambda: not export.keys() and not export.keys("hub"))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "reason", "text"),
+    [
+        ({"service.sh/export-user": "nobody"}, "UserNotFound", 'no active user "nobody"'),
+        ({"service.sh/export-user": ""}, "UserNotFound", "service.sh/export-user"),
+        ({"service.sh/export-selector": "a=="}, "Exported", ""),
+        ({"service.sh/export-selector": "a in"}, "InvalidExport", "service.sh/export-selector is not valid"),
+    ],
+)
+async def test_what_is_wrong_is_said(
+    export: ExportFixture, annotations: dict[str, str], reason: str, text: str
+) -> None:
+    await export.declare(**annotations)
+    async with export.running():
+        await eventually(lambda: export.condition()[1] == reason)
+        assert text in export.message()
+
+
+async def test_an_idle_fleet_writes_nothing(export: ExportFixture) -> None:
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+        revision = export.auth.api.view.revision
+        export.kube.request_log.clear()
+        await asyncio.sleep(HOUR)
+        assert export.auth.api.view.revision == revision
+        methods: set[Any] = {method for method, _ in export.kube.request_log}
+        assert methods == {"GET"}
