@@ -77,7 +77,9 @@ def build_services(
 def build_address_policy(settings: Settings, port: int) -> AddressPolicy:
     """Clusters and runners may not have the address of the server itself."""
     ports = (port, settings.replica_port) if settings.replica_address else (port,)
-    return AddressPolicy(_allowed_networks(settings), lambda: [(settings.listen, each) for each in ports])
+    return AddressPolicy(
+        _allowed_networks(settings), lambda: [(settings.listen, each) for each in ports], settings.cluster_proxies
+    )
 
 
 def _allowed_networks(settings: Settings) -> tuple[str, ...]:
@@ -102,5 +104,4 @@ def build_upstreams(
         addresses,
         limits,
         open_stream,
-        proxies=settings.cluster_proxies,
     )

@@ -1,7 +1,8 @@
 """Address policy for connected clusters: protects against server-side request forgery (SSRF).
 
 Users who connect a cluster choose where this server sends requests. Only public addresses are allowed by default;
-loopback, private networks and cloud metadata services only if the setting `cluster_networks` lists them. Each new
+loopback, private networks and cloud metadata services only if the setting `cluster_networks` lists them, and proxies
+only if `cluster_proxies` does. Each new
 connection resolves the host name once, checks the address, and connects to that same address. DNS rebinding therefore
 has no effect.
 
@@ -34,11 +35,18 @@ ADVICE = "list its network in the setting cluster_networks, or give the cluster 
 
 
 class AddressPolicy:
-    """`networks`: allowed in addition to public addresses. `own_addresses`: returns where this server listens."""
+    """`networks`: allowed in addition to public addresses. `own_addresses`: returns where this server listens.
+    `proxies`: those that kubeconfigs may name, as host and port."""
 
-    def __init__(self, networks: Sequence[str], own_addresses: Callable[[], Collection[tuple[str, int]]]) -> None:
+    def __init__(
+        self,
+        networks: Sequence[str],
+        own_addresses: Callable[[], Collection[tuple[str, int]]],
+        proxies: Collection[str] = (),
+    ) -> None:
         self._networks = tuple(ip_network(each, strict=False) for each in networks)
         self._own_addresses = own_addresses
+        self.proxies = frozenset(proxies)
         self._executor = ThreadPoolExecutor(RESOLVER_THREADS, "resolve")
 
     async def resolve(self, host: str, port: int) -> str:

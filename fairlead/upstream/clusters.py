@@ -9,7 +9,7 @@ Failures are cached, too, so that a request for an object with an invalid secret
 import asyncio
 import hashlib
 from base64 import b64decode
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -198,16 +198,13 @@ class UpstreamRegistry:
         policy: AddressPolicy,
         limits: Limits,
         open_stream: OpenStream = refuse_stream,
-        proxies: Collection[str] = (),
     ) -> None:
-        """`open_stream` opens streams to the agents of clusters. `proxies` are those that kubeconfigs may name, as
-        host and port."""
+        """`open_stream` opens streams to the agents of clusters."""
         self._registry = registry
         self._group = api_group
         self._system_namespace = system_namespace
         self._policy = policy
         self._open_stream = open_stream
-        self._proxies = frozenset(proxies)
         self._limits = limits
         self._secrets = registry.resource("", "secrets")
         self.failures = FailureNotifier()
@@ -524,7 +521,7 @@ class UpstreamRegistry:
     def _check_proxy(self, ref: KubeconfigRef, proxy: HttpProxy) -> None:
         """A proxy resolves names itself, and reaches what this server does not. So the operator lists it, and only
         administrators name it: those who may write Secrets of the system namespace. Raises NotConnected."""
-        if str(proxy) not in self._proxies:
+        if str(proxy) not in self._policy.proxies:
             message = (
                 "the kubeconfig names a proxy (proxy-url) that is not in the setting cluster_proxies; have it listed "
                 "there, or use an address that this server can reach directly"

@@ -40,10 +40,8 @@ async def connected(
     """The Secret is in NAMESPACE."""
     await api.create("Secret", "s", data={"config": b64encode(kubeconfig).decode()})
     await api.create("Cluster", "berlin", spec={"config": {"secretName": "s", "secretNamespace": NAMESPACE}})
-    policy = AddressPolicy(networks, lambda: ())
-    upstreams = UpstreamRegistry(
-        api.registry, MANAGEMENT_GROUP, system_namespace, policy, Limits(connect_seconds=20), proxies=proxies
-    )
+    policy = AddressPolicy(networks, lambda: (), proxies)
+    upstreams = UpstreamRegistry(api.registry, MANAGEMENT_GROUP, system_namespace, policy, Limits(connect_seconds=20))
     try:
         yield upstreams
     finally:

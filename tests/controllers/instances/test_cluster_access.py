@@ -156,8 +156,8 @@ def test_other_programs_reach_a_cluster_behind_a_proxy_through_this_server() -> 
         config["clusters"][0]["cluster"]["proxy-url"] = "http://127.0.0.1:3128"
         async with open_registry() as api:
             await create_project_and_cluster(api, yaml.safe_dump(config).encode())
-            policy = AddressPolicy((), lambda: ())
-            upstreams = UpstreamRegistry(api.registry, GROUP, NAMESPACE, policy, Limits(), proxies=("127.0.0.1:3128",))
+            policy = AddressPolicy((), lambda: (), ("127.0.0.1:3128",))
+            upstreams = UpstreamRegistry(api.registry, GROUP, NAMESPACE, policy, Limits())
             access = RegistryClusterAccess(upstreams)
             async with access.open_cluster_endpoint("c") as endpoint:
                 assert (endpoint.host, endpoint.proxy) == ("127.0.0.1", None)
