@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.core.json import decode_foreign
 from fairlead.upstream import kube_client as module
 from fairlead.upstream.errors import ProtocolError, TimedOut
 from fairlead.upstream.kube_client import KubeClient, RemoteApiError
@@ -89,13 +90,12 @@ async def test_a_large_response_is_decoded_outside_of_the_event_loop(
     fake_cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, items: int, is_inline: bool
 ) -> None:
     threads: list[int] = []
-    original = module.decode_foreign
 
     def decode(data: bytes, max_values: int) -> Any:
         threads.append(threading.get_ident())
-        return original(data, max_values)
+        return decode_foreign(data, max_values)
 
-    monkeypatch.setattr(module, "decode_foreign", decode)
+    monkeypatch.setattr("fairlead.upstream.kube_client.decode_foreign", decode)
     fake_cluster.set_response("/x", CannedResponse(200, json.dumps({"items": [[]] * items}).encode()))
     async with connect_upstream(fake_cluster) as upstream:
         assert len((await KubeClient(upstream).get("/x"))["items"]) == items

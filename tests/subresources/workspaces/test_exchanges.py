@@ -10,11 +10,11 @@ import pytest
 from fairlead.core.body_errors import MAX_VALUES
 from fairlead.core.clock import SystemClock
 from fairlead.core.errors import BadGateway
+from fairlead.core.json import decode_foreign
 from fairlead.links.frames import STDOUT
 from fairlead.links.requests import OpenRequest
 from fairlead.links.streams import Data, Exit, Message
 from fairlead.server.api.actions import ActionRequest
-from fairlead.subresources.workspaces import exchanges as module
 from fairlead.subresources.workspaces.exchanges import ExchangeHandlers
 from fairlead.subresources.workspaces.targets import RunnerRequests
 
@@ -48,13 +48,12 @@ def test_a_large_response_is_decoded_outside_of_the_event_loop(
     monkeypatch: pytest.MonkeyPatch, values: int, is_inline: bool
 ) -> None:
     threads: list[int] = []
-    original = module.json.decode_foreign
 
     def decode(data: bytes, max_values: int) -> Any:
         threads.append(threading.get_ident())
-        return original(data, max_values)
+        return decode_foreign(data, max_values)
 
-    monkeypatch.setattr(module.json, "decode_foreign", decode)
+    monkeypatch.setattr("fairlead.core.json.decode_foreign", decode)
     assert len(ask(json.dumps({"report": [[]] * values}).encode())["report"]) == values
     assert [each == threading.get_ident() for each in threads] == [is_inline]
 
