@@ -134,8 +134,8 @@ class Credential:
         return not self.previous_digests and not self.is_sso_login and not self.parent
 
     def needs_check(self, clock: Clock) -> bool:
-        """Whether a key that `depends_on_expiry_alone` has to be checked again: activity may have extended its expiry. A
-        key that was found expired stays so, also if the wall clock is set back."""
+        """Whether a key that `depends_on_expiry_alone` has to be checked again: activity may have extended its expiry.
+        A key that was found expired stays so, also if the wall clock is set back."""
         return self.is_expired or (self.expiry is not None and self.expiry.is_reached(clock))
 
     def digests(self) -> Iterator[str]:
