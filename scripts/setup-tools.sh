@@ -100,7 +100,7 @@ install_devcontainer() {
     if [[ ${version%%.*} -lt 20 ]]; then packages+=("node@20"); fi
     say "installing the dev container CLI into .tools"
     mkdir -p .tools/bin
-    if ! npm install --silent --no-fund --no-audit --prefix "$home" "${packages[@]}" >"$home.log" 2>&1; then
+    if ! npm install --loglevel=error --no-fund --no-audit --prefix "$home" "${packages[@]}" >"$home.log" 2>&1; then
         missing "could not install the dev container CLI; see $home.log"
         return
     fi
@@ -116,7 +116,7 @@ install_axe() {
     have npm || return 0
     say "installing axe-core into .tools"
     mkdir -p "$home"
-    npm install --silent --no-fund --no-audit --prefix "$home" axe-core@4 >"$home.log" 2>&1 ||
+    npm install --loglevel=error --no-fund --no-audit --prefix "$home" axe-core@4 >"$home.log" 2>&1 ||
         missing "could not install axe-core; see $home.log"
 }
 

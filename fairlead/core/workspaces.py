@@ -3,6 +3,7 @@
 - The annotation with the source of a workspace.
 - What a workspace does, in one word, with a reason: for the tables of kubectl and of the command line. The controller
   of workspaces decides it, as the reason of the condition `Ready`; this only reads that.
+- Whether a runner responds, in one word, for the same tables.
 - Which engine of a runner a provider means.
 - Which options of a workspace template's provider give power or choose a place, and who may set them. The server and
   the runner both enforce it. Options that are not listed here belong to engines of other packages, so they count as
@@ -25,6 +26,8 @@ PREBUILD_SCHEDULE_ANNOTATION = "service.sh/prebuild-schedule"
 UP_ANNOTATION = "service.sh/workspace-up"
 """A new value, such as the time, requests an `up`: for clients that have no connection to the runner."""
 
+SILENT = "Silent"
+"""Reason of the condition `Ready` of a runner that has not renewed its Lease in time."""
 RUNNER_SILENT = "RunnerSilent"
 """Reason of the condition `Ready` while the runner is silent."""
 RUNNER_NOT_STARTED = "RunnerNotStarted"
@@ -112,16 +115,14 @@ def current_reason(workspace: Object) -> Any:
 def workspace_status(workspace: Object) -> str:
     """What the workspace does, in one word, from its condition `Ready`. The phase does not say it: its `Ready` means
     that a runner has accepted the workspace."""
-    status = workspace.get("status") or {}
-    conditions = {each.get("type"): each for each in status.get("conditions") or ()}
-    reason = str((conditions.get("Ready") or {}).get("reason") or "")
+    reason = str(_ready_condition(workspace).get("reason") or "")
     if "deletionTimestamp" in metadata(workspace):
         return "Terminating"
     if reason in (RUNNER_SILENT, WorkspaceState.NOT_REPORTED):
         return "Unknown"
     if reason in set(WorkspaceState):
         return reason
-    phase = str(status.get("phase") or "")
+    phase = str(get_path(workspace, "status.phase") or "")
     return phase if phase in PHASES_WITHOUT_STATE else "Pending"
 
 
@@ -148,3 +149,23 @@ def _read_options(options: Any) -> Iterator[tuple[str, Any]]:
             continue
         if value not in (None, ""):
             yield str(name), value
+
+
+def silence_message(runner: Object) -> str:
+    """Since when the runner is silent; empty if it is not. The controller of runners maintains the condition."""
+    ready = _ready_condition(runner)
+    is_silent = (ready.get("status"), ready.get("reason")) == ("Unknown", SILENT)
+    return str(ready.get("message") or SILENT) if is_silent else ""
+
+
+def runner_status(runner: Object) -> str:
+    """Whether it responds: `Silent`, `Ready`, `NotReady`, or empty until the first report. The phase does not say it:
+    that is what the runner itself has reported last."""
+    if silence_message(runner):
+        return SILENT
+    return {"True": "Ready", "False": "NotReady"}.get(str(_ready_condition(runner).get("status")), "")
+
+
+def _ready_condition(obj: Object) -> Mapping[str, Any]:
+    conditions = get_path(obj, "status.conditions") or ()
+    return next((each for each in conditions if each.get("type") == "Ready"), {})

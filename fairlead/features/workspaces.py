@@ -23,10 +23,11 @@ from fairlead.controllers.workspaces.runners import RunnerController
 from fairlead.controllers.workspaces.sleep import WorkspaceSleepController
 from fairlead.controllers.workspaces.workspaces import WorkspaceController
 from fairlead.core.objects import Object
+from fairlead.core.workspaces import SILENT, runner_status
 from fairlead.features.access_keys import build_component_keys
 from fairlead.features.contract import Feature, HostPipeline, LeaderServices, Services
 from fairlead.features.instances import pod_security
-from fairlead.kinds.clusters.runner import RUNNER_COMPONENT, RUNNERS, SILENT, describe_status
+from fairlead.kinds.clusters.runner import RUNNER_COMPONENT, RUNNERS
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.kinds.instances.workspace import PORT_ACCESS_SUBRESOURCE
 from fairlead.registry.codec import decode
@@ -129,7 +130,7 @@ def _build_port_pipelines(
 
 def count_runners(runners: Iterable[Object]) -> Family:
     """The metric of runners. One that has not reported yet is not ready."""
-    counted = Counter(describe_status(each) or NOT_READY for each in runners)
+    counted = Counter(runner_status(each) or NOT_READY for each in runners)
     return Family(
         name="fairlead_runners",
         type=GAUGE,

@@ -48,7 +48,7 @@ async def report_orphans(api: RunnerApi, journal: Journal, clock: Clock, retenti
     """Reports the condition of orphans for ever, when it changes. Nothing is reported before the first orphan."""
 
     def note(condition: Object) -> None:
-        log.warning(condition["message"] or "the server has all workspaces of this runner again")
+        log.warning(condition["message"] or "this runner has no workspace any more that the server does not have")
 
     build = partial(describe_orphans, journal, retention)
     await _report_changes(api, clock, build, "message", {"status": "True", "message": ""}, note)

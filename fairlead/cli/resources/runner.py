@@ -49,12 +49,14 @@ from fairlead.cli.ui.session import Session, UsageError, exit_with_error, open_s
 from fairlead.cli.ui.wait import VerboseFlag, abandoned_messages, object_ref, wait_deleted
 from fairlead.client import Client, ClientError
 from fairlead.core.objects import Object, get_path, name_of
+from fairlead.core.workspaces import runner_status
 
 
 def _table_row(runner: Object, now: datetime) -> Sequence[str]:
     return (
         name_of(runner),
         cell(runner, "status.phase"),
+        runner_status(runner) or "-",
         cell(runner, "spec.endpoint"),
         "true" if get_path(runner, "spec.unusable") else "false",
         age_cell(runner, now),
@@ -67,7 +69,7 @@ RUNNERS = Resource(
     plural="runners",
     kind="Runner",
     noun="runner",
-    columns=("NAME", "PHASE", "ENDPOINT", "UNUSABLE", "AGE"),
+    columns=("NAME", "PHASE", "STATUS", "ENDPOINT", "UNUSABLE", "AGE"),
     row=_table_row,
     empty_message="no runners; create one with `fairlead runner create`",
     details=(

@@ -75,8 +75,17 @@ def label_first(label: str, values: Iterable[str]) -> Iterator[tuple[str, str]]:
     return (("" if number else label, each) for number, each in enumerate(values))
 
 
-def condition_rows(obj: Object) -> Iterator[tuple[str, str]]:
-    return label_first("conditions", map(describe_condition, get_path(obj, "status.conditions") or ()))
+def condition_rows(obj: Object, message: str = "") -> Iterator[tuple[str, str]]:
+    """A row for each condition. Several often have the same message, also that of the status, or the one that a caller
+    prints itself: each is printed once."""
+    return label_first("conditions", _describe_conditions(obj, message))
+
+
+def _describe_conditions(obj: Object, message: str) -> Iterator[str]:
+    printed = {get_path(obj, "status.message"), message}
+    for each in get_path(obj, "status.conditions") or ():
+        yield describe_condition({**each, "message": ""} if each.get("message") in printed else each)
+        printed.add(each.get("message"))
 
 
 def describe_condition(condition: Object) -> str:

@@ -6,10 +6,10 @@ runner reports the reason.
 
 from fairlead.cli.ui.describe import find_condition
 from fairlead.cli.ui.field_flags import replace_fields
-from fairlead.cli.workspaces.targets import Task, WorkspaceTarget
+from fairlead.cli.workspaces.targets import WorkspaceTarget
 from fairlead.client import ApiStatusError, Client
 from fairlead.core.objects import Object, get_path
-from fairlead.core.workspaces import RUNNER_FAILED, RUNNER_NOT_STARTED, RUNNER_SILENT
+from fairlead.core.workspaces import RUNNER_FAILED, RUNNER_NOT_STARTED, RUNNER_SILENT, silence_message
 
 AGAIN = "then run `fairlead workspace up {flags}`"
 RECREATE = "then run `fairlead workspace up {flags} --recreate`"
@@ -48,13 +48,12 @@ ADVICE = {
 OTHER = f"see the log, {AGAIN}"
 
 
-def give_advice(target: WorkspaceTarget, task: Task, runner: str) -> str:
-    """What to do next, as a sentence."""
-    return ADVICE.get(task.reason, OTHER).format(flags=target.flags, runner=runner or "NAME")
+def give_advice(target: WorkspaceTarget, reason: str, runner: str) -> str:
+    """What to do next, as a sentence, when a task has failed for this reason."""
+    return ADVICE.get(reason, OTHER).format(flags=target.flags, runner=runner or "NAME")
 
 
 RUNNERS = "runners"
-SILENT = "Silent"
 
 
 def find_obstacle(client: Client, workspace: Object) -> str:
@@ -103,13 +102,12 @@ def describe_runner_problem(client: Client, name: str) -> str:
         if problem.code == 403:
             return ""
         raise
-    ready = find_condition(runner, "Ready")
-    if ready.get("reason") == SILENT:
+    if silence := silence_message(runner):
         start = f"start it on its machine with `fairlead runner start {name}`, or restore its connection"
-        return f"the runner {name} does not respond: {ready.get('message') or SILENT}; {start}"
+        return f"the runner {name} does not respond: {silence}; {start}"
     if get_path(runner, "status.phase") == "Failed":
         doctor = f"`fairlead runner doctor {name}` on its machine shows all of its problems"
         return f"the runner {name} has failed: {get_path(runner, 'status.message') or 'for no known reason'}; {doctor}"
     if not get_path(runner, "status.phase"):
-        return f"the runner {name} was never started; start it on its machine with `fairlead runner start {name}`"
+        return f'runner "{name}" was never started; start it on its machine with `fairlead runner start {name}`'
     return ""

@@ -10,7 +10,7 @@ from fairlead.cli.ui.describe import cell, condition_rows, find_condition, owner
 from fairlead.cli.ui.durations import age, coarse_duration
 from fairlead.cli.ui.field_flags import replace_fields
 from fairlead.cli.ui.session import Session
-from fairlead.cli.workspaces.advice import describe_runner_problem, give_advice
+from fairlead.cli.workspaces.advice import ADVICE, describe_runner_problem, give_advice
 from fairlead.cli.workspaces.sources import describe_source
 from fairlead.cli.workspaces.targets import FAILED, PLURAL, RUNNING, Task, WorkspaceTarget
 from fairlead.client import ApiStatusError, Client, ClientError
@@ -40,20 +40,22 @@ def explain_workspace(session: Session, workspace: Object) -> Pairs:
     task = None
     if runner and not obstacle:
         task, obstacle = _find_last_task(target)
+    message = _explain_status(workspace)
     pairs = (
         ("name", target.name),
         ("project", target.project),
         ("status", workspace_status(workspace)),
         ("reason", text_of(workspace, "status.reason")),
-        ("message", replace_fields(_explain_status(workspace))),
+        ("message", replace_fields(message)),
         *_explain_task(target, task, runner, now),
+        *_explain_failure(target, workspace, runner, is_known=task is not None),
         ("runner", runner),
-        ("", obstacle),
+        ("", "" if obstacle in message else obstacle),
         ("ports", _list_ports(target, workspace) if runner and not obstacle else ""),
         *_explain_origin(workspace),
         *_explain_sleep(workspace, now),
         ("age", age(metadata(workspace).get("creationTimestamp"), now)),
-        *condition_rows(workspace),
+        *condition_rows(workspace, message),
     )
     return [(label, "" if value == "-" else value) for label, value in pairs]
 
@@ -87,8 +89,17 @@ def _explain_task(target: WorkspaceTarget, task: Task | None, runner: str, now: 
     yield "last task", f"{task.type}: {task.status.lower()}{where}, {age(task.ended_at or task.created_at, now)} ago"
     if task.status == FAILED:
         yield "failure", ": ".join(each for each in (task.reason, task.cause) if each)
-        yield "what to do", give_advice(target, task, runner)
+        yield "what to do", give_advice(target, task.reason, runner)
         yield "", f"`fairlead workspace logs {target.flags}` prints the log"
+
+
+def _explain_failure(
+    target: WorkspaceTarget, workspace: Object, runner: str, is_known: bool
+) -> Iterator[tuple[str, str]]:
+    """What to do about the last task that has failed, while the runner does not say more of it."""
+    reason = str(find_condition(workspace, "TaskSucceeded").get("reason") or "")
+    if not is_known and text_of(workspace, "status.reason") == reason and reason in ADVICE:
+        yield "what to do", give_advice(target, reason, runner)
 
 
 def _explain_sleep(workspace: Object, now: datetime) -> Iterator[tuple[str, str]]:

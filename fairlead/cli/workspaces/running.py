@@ -249,7 +249,7 @@ def _describe_failure(target: WorkspaceTarget, task_id: str, lines: list[str]) -
     where = f" in step {task.step}" if task.step else ""
     what = f"{task.type or 'the task'} of {target.name} has failed{where}"
     cause = ": ".join(each for each in (task.reason, task.cause) if each)
-    advice = give_advice(target, task, runner)
+    advice = give_advice(target, task.reason, runner)
     log = f"`fairlead workspace logs {target.flags}` prints the whole log"
     return ClientError(f"{what}: {cause or 'the runner says no more'}\n{advice}\n{log}")
 

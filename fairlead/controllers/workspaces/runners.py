@@ -13,6 +13,7 @@ from fairlead.controllers.workspaces.readiness import READY, RECONCILING, STALLE
 from fairlead.core.clock import Clock, parse_rfc3339, timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.workspaces import SILENT, silence_message
 from fairlead.kinds.clusters.cluster import CLUSTER
 from fairlead.kinds.clusters.runner import (
     HEARTBEAT_NAMESPACE,
@@ -20,9 +21,7 @@ from fairlead.kinds.clusters.runner import (
     LEASES,
     LEASES_GROUP,
     RUNNERS,
-    SILENT,
     heartbeat_lease,
-    silence_message,
 )
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import (

@@ -23,8 +23,8 @@ from fairlead.controllers.workspaces.readiness import (
 )
 from fairlead.controllers.workspaces.suitability import Demand, find_lack, is_too_small, read_demand
 from fairlead.core.objects import Object, get_path, metadata
-from fairlead.core.workspaces import RUNNER_FAILED, RUNNER_NOT_STARTED
-from fairlead.kinds.clusters.runner import is_unusable, silence_message
+from fairlead.core.workspaces import RUNNER_FAILED, RUNNER_NOT_STARTED, silence_message
+from fairlead.kinds.clusters.runner import is_unusable
 from fairlead.registry.conditions import (
     FALSE,
     TRUE,

@@ -10,8 +10,9 @@ from fairlead.controllers.instances.sleep import SleepController
 from fairlead.controllers.workspaces.scheduling import RUNNER_FIELD
 from fairlead.controllers.workspaces.sleep_decisions import build_sleep_mode, decide
 from fairlead.core.objects import Object, get_path
+from fairlead.core.workspaces import silence_message
 from fairlead.domain.sleep_decisions import SleepDecision
-from fairlead.kinds.clusters.runner import RUNNERS, silence_message
+from fairlead.kinds.clusters.runner import RUNNERS
 from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry

@@ -26,8 +26,9 @@ from fairlead.controllers.workspaces.scheduling import (
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, add_finalizer, deep_copy, get_path, metadata, name_of, remove_finalizer
+from fairlead.core.workspaces import silence_message
 from fairlead.domain.typed_objects import TEMPLATE_RESOLVED
-from fairlead.kinds.clusters.runner import RUNNERS, silence_message
+from fairlead.kinds.clusters.runner import RUNNERS
 from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.codec import decode

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from fairlead.core.deployed_runners import DEPLOYMENT_FINALIZER
 from fairlead.core.objects import Object, get_path, has_finalizer, name_of
+from fairlead.core.workspaces import runner_status
 from fairlead.kinds.access.access_key import rotation_spec
 from fairlead.kinds.access.components import Component
 from fairlead.kinds.answered import component_key_kind, create_only_kind, read_only_kind
@@ -22,7 +23,6 @@ from fairlead.kinds.fields import (
     owner_problems,
 )
 from fairlead.registry import limits
-from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.names import dns_label_errors
 from fairlead.registry.schema import (
@@ -240,25 +240,6 @@ def heartbeat_lease(runner: str) -> str:
     return f"{HEARTBEAT_PREFIX}{runner}"
 
 
-SILENT = "Silent"
-"""Reason of the Ready condition of a runner that has not renewed its Lease in time."""
-
-
-def silence_message(runner: Object) -> str:
-    """Since when the runner is silent; empty if it is not. The controller of runners maintains the condition."""
-    ready = find_condition(get_path(runner, "status"), "Ready") or {}
-    is_silent = (ready.get("status"), ready.get("reason")) == ("Unknown", SILENT)
-    return str(ready.get("message") or SILENT) if is_silent else ""
-
-
-def describe_status(runner: Object) -> Any:
-    """Whether it responds, for tables: `Silent`, `Ready`, `NotReady`, or empty until the first report."""
-    ready = find_condition(get_path(runner, "status"), "Ready") or {}
-    return (
-        SILENT if silence_message(runner) else {"True": "Ready", "False": "NotReady"}.get(str(ready.get("status")), "")
-    )
-
-
 def is_unusable(runner: Object) -> Any:
     """Whether spec.unusable is set, for tables and the scheduler."""
     return bool(get_path(runner, "spec.unusable"))
@@ -281,7 +262,7 @@ RUNNER = Kind(
     name_is_label=True,
     columns=(
         Column("Phase", "status.phase", description="Initialized, Failed, or empty until the first report."),
-        Column("Status", describe_status, description="Ready, NotReady, Silent, or empty until the first report."),
+        Column("Status", runner_status, description="Ready, NotReady, Silent, or empty until the first report."),
         Column("Endpoint", "spec.endpoint", description="Address for direct connections."),
         Column("Unusable", is_unusable, type="boolean", description="Whether scheduling to it is disabled."),
         Column("Engines", describe_engines, description="How it can run workspaces."),

@@ -42,13 +42,15 @@ def test_create_sends_only_the_given_flags(admin: CliFixture) -> None:
 
 
 def test_runners_are_listed(admin: CliFixture) -> None:
-    two = build_object("two", spec={"endpoint": "two.example.com", "unusable": True}, status={"phase": "Initialized"})
+    silent = {"type": "Ready", "status": "Unknown", "reason": "Silent", "message": "since 10:00"}
+    status = {"phase": "Initialized", "conditions": [silent]}
+    two = build_object("two", spec={"endpoint": "two.example.com", "unusable": True}, status=status)
     admin.fake.on("GET", RUNNERS, list_response(build_object("one"), two))
     header, *lines = (line.split() for line in admin.run("runner", "list").out.splitlines())
-    assert header == ["NAME", "PHASE", "ENDPOINT", "UNUSABLE", "AGE"]
-    assert [line[:4] for line in lines] == [
-        ["one", "-", "-", "false"],
-        ["two", "Initialized", "two.example.com", "true"],
+    assert header == ["NAME", "PHASE", "STATUS", "ENDPOINT", "UNUSABLE", "AGE"]
+    assert [line[:5] for line in lines] == [
+        ["one", "-", "-", "-", "false"],
+        ["two", "Initialized", "Silent", "two.example.com", "true"],
     ]
     assert len(json.loads(admin.run("runner", "list", "-o", "json").out)["items"]) == 2
 

@@ -160,6 +160,28 @@ def test_show_explains_a_failure_and_what_to_do(ada: CliFixture) -> None:
     assert "--recreate" in rows["what to do"] and "fairlead workspace logs" in rows["what to do"]
 
 
+def test_show_says_what_to_do_about_a_failure_also_while_the_runner_is_away(ada: CliFixture) -> None:
+    ada.fake.on("GET", f"{DEV}/tasks", (503, failure_status(503, "ServiceUnavailable", "not connected")))
+    conditions = [build_condition("TaskSucceeded", "False", "ImagePullFailed", "no such image")]
+    failed = build_workspace(phase="Failed", reason="ImagePullFailed", message="no such image", conditions=conditions)
+    ada.fake.on("GET", DEV, (200, failed))
+    rows = show(ada)
+    assert rows["what to do"].startswith("check the name of the image") and rows["runner"] == "local not connected"
+
+
+def test_show_prints_each_message_once(ada: CliFixture) -> None:
+    problem = 'runner "local" was never started; start it on its machine with `fairlead runner start local`'
+    conditions = [build_condition(type, "False", "RunnerNotStarted", problem) for type in ("Ready", "Scheduled")]
+    ada.fake.on("GET", f"{M}/runners/local", (200, build_object("local", status={})))
+    ada.fake.on("GET", DEV, (200, build_workspace(phase="Pending", reason="RunnerNotStarted", conditions=conditions)))
+    result = ada.run(*SHOW)
+    assert result.out.count("was never started") == 1, result.out
+    assert "Scheduled is False (RunnerNotStarted)\n" in result.out
+    conditions = [build_condition(type, "False", "Unusable", "none is usable") for type in ("Ready", "Scheduled")]
+    ada.fake.on("GET", DEV, (200, build_workspace(phase="Pending", message="none is usable", conditions=conditions)))
+    assert ada.run(*SHOW).out.count("none is usable") == 1
+
+
 def test_show_names_the_step_of_a_task_under_way(ada: CliFixture) -> None:
     ada.fake.on("GET", f"{DEV}/tasks", (200, {"tasks": [build_task("Running", step="Clone")]}))
     assert "up: Clone, for " in show(ada)["last task"] and "-f` follows it" in show(ada)["last task"]

@@ -94,7 +94,7 @@ def test_a_revision_needs_a_repository(creator: CliFixture) -> None:
         (
             build_workspace(),
             {},
-            "the runner local was never started; start it on its machine with `fairlead runner start",
+            'runner "local" was never started; start it on its machine with `fairlead runner start',
         ),
         (
             build_workspace(),
@@ -249,9 +249,7 @@ def test_a_runner_that_is_not_connected_is_named_with_since_when(ada: CliFixture
     result = ada.run("workspace", "up", *FLAGS)
     assert result.code == 1
     assert absent in result.err
-    assert (
-        "the runner local was never started; start it on its machine with `fairlead runner start local`" in result.err
-    )
+    assert 'runner "local" was never started; start it on its machine with `fairlead runner start local`' in result.err
 
 
 def test_a_runner_that_was_stopped_a_moment_ago_is_to_be_started(ada: CliFixture) -> None:

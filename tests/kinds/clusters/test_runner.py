@@ -2,13 +2,13 @@
 
 import pytest
 
+from fairlead.core.workspaces import SILENT
 from fairlead.kinds.clusters.runner import (
     RUNNER,
     RUNNER_ACCESS_KEY,
     RUNNER_COMPONENT,
     RUNNER_CONFIG,
     RUNNER_KEY_ROTATION,
-    SILENT,
 )
 from fairlead.registry.validate import Validator
 from tests.harness.kind_examples import build_example, computed_cells, problem_reasons

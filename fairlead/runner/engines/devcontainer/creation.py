@@ -233,8 +233,6 @@ class Creation:
         await self._fetch(factory)
         secrets = [name for name in self.spec.secrets if name not in GIT_CREDENTIALS]
         session_secrets = choose_secret_variables(self.spec.options, secrets)
-        if has_container and await self._start_again(factory, session_secrets):
-            return
         if not has_container and self.spec.takes_snapshot:
             async with self.task.step("Snapshot", self.deadlines.snapshot):
                 await take_snapshot(self.settings, self.folder, await self._start_holder(factory), self.task)
@@ -244,15 +242,17 @@ class Creation:
                 await self._remove_containers(holder)
             await self._write_secrets(holder)
             configuration = await find_configuration(holder, self.spec, self.grant)
-            holder = await self._pull_images(factory, holder, configuration)
-            await place_configuration(holder, configuration)
-            read = await read_configuration(self.settings, holder, self.grant, configuration)
-            merged = select_session_properties(read.get("mergedConfiguration"))
-            self._log_warnings(configuration.warnings)
-            await asyncio.to_thread(write_json, self.folder.checked, {"digest": configuration.digest, "merged": merged})
-            if self.grant.keeps_home:
-                user = str(merged.get("remoteUser") or merged.get("containerUser") or "")
-                await holder.expect("/bin/sh", "-c", f"cat >{USER_OF_HOME}", stdin=user.encode())
+            checked = (read_json(self.folder.checked) or {}) if has_container else {}
+            is_checked = checked.get("digest") == configuration.digest
+            if is_checked:
+                await place_configuration(holder, configuration)
+                merged = checked.get("merged") or {}
+            else:
+                holder, merged = await self._check(factory, holder, configuration)
+        if is_checked:  # the container that is there starts: nothing has to be read or built
+            self._start_cli(holder, configuration, merged, session_secrets)
+            await self.finish(first_step=START)
+            return
         repository = self.grant.repository if configuration.has_build else ""
         turn = await self.images.take_turn(repository, TURN_SECONDS)
         try:
@@ -274,20 +274,21 @@ class Creation:
         for warning in warnings[:MAX_WARNINGS]:
             self.task.log(f"warning: {' '.join(warning.split())}\n".encode(errors="replace"))
 
-    async def _start_again(self, factory: HolderFactory, session_secrets: Sequence[str]) -> bool:
-        """Starts the container that is there, if its configuration was checked and is still the same: nothing has to be
-        read or built then. Says whether it did."""
-        checked = read_json(self.folder.checked) or {}
-        async with self.task.step(START, self.deadlines.start):
-            holder = await self._start_holder(factory)
-            await self._write_secrets(holder)
-            configuration = await find_configuration(holder, self.spec, self.grant)
-            if checked.get("digest") != configuration.digest:
-                return False
-            await place_configuration(holder, configuration)
-            self._start_cli(holder, configuration, checked.get("merged") or {}, session_secrets)
-        await self.finish(first_step=START)
-        return True
+    async def _check(
+        self, factory: HolderFactory, holder: Holder, configuration: Configuration
+    ) -> tuple[Holder, dict[str, Any]]:
+        """Pulls the images, and reads and checks what the configuration says with them. Returns the holder, which may
+        be another one then, and what sessions need."""
+        holder = await self._pull_images(factory, holder, configuration)
+        await place_configuration(holder, configuration)
+        read = await read_configuration(self.settings, holder, self.grant, configuration)
+        merged = select_session_properties(read.get("mergedConfiguration"))
+        self._log_warnings(configuration.warnings)
+        await asyncio.to_thread(write_json, self.folder.checked, {"digest": configuration.digest, "merged": merged})
+        if self.grant.keeps_home:
+            user = str(merged.get("remoteUser") or merged.get("containerUser") or "")
+            await holder.expect("/bin/sh", "-c", f"cat >{USER_OF_HOME}", stdin=user.encode())
+        return holder, merged
 
     async def finish(self, turn: BuildTurn | None = None, first_step: str = BUILD) -> None:
         """Follows the CLI up to its end, which may have been started by an earlier runner."""

@@ -1,0 +1,28 @@
+"""scripts/setup-tools.sh: what it says when a program cannot be had."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+NPM = """#!/bin/sh
+case "$*" in *--silent*) ;; *) echo "npm error: no such host" >&2 ;; esac
+exit 1
+"""
+
+
+def test_the_log_that_is_named_says_why_npm_has_failed(tmp_path: Path) -> None:
+    script = tmp_path / "checkout" / "scripts" / "setup-tools.sh"
+    script.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "scripts" / "setup-tools.sh", script)
+    npm = tmp_path / "bin" / "npm"
+    npm.parent.mkdir()
+    npm.write_text(NPM)
+    npm.chmod(0o755)
+    environment = {"PATH": f"{npm.parent}:{os.environ['PATH']}", "HOME": str(tmp_path), "REQUIRED": "true"}
+    for tool in ("devcontainer", "axe"):
+        result = subprocess.run([script, tool], env=environment, capture_output=True, text=True, check=False)
+        log = f".tools/{tool}.log"
+        assert (result.returncode, f"see {log}" in result.stderr) == (1, True), result.stderr
+        assert (tmp_path / "checkout" / log).read_text() == "npm error: no such host\n"
