@@ -7,12 +7,22 @@ tests of the open-source chart need that, too: `test_open_source_chart.py`.
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from tests.reference.connected_cluster import ConnectedCluster, connect_plane, is_root, run_pod
+from tests.reference.connected_cluster import (
+    DIALLED,
+    LINKS,
+    ConnectedCluster,
+    connect_plane,
+    is_root,
+    join_plane,
+    run_pod,
+)
 from tests.reference.control_plane import ControlPlane, Network
+from tests.reference.dial_out import dial_out_network
 from tests.reference.node import running_node
 from tests.reference.report import Report
 
@@ -46,22 +56,33 @@ def plane(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield control_plane
 
 
-@pytest.fixture(scope="session")
-def connected(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectedCluster]:
-    """Fairlead with that control plane connected as cluster `real`."""
-    with connect_plane(plane, tmp_path_factory.mktemp("connected")) as running_cluster:
+@pytest.fixture(scope="session", params=LINKS)
+def connected(
+    request: pytest.FixtureRequest, binaries: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ConnectedCluster]:
+    """Fairlead with a control plane as cluster `real`: dialled, or with an agent that dials out."""
+    folder = tmp_path_factory.mktemp("connected")
+    connect = connect_plane if request.param == DIALLED else join_plane
+    with ControlPlane(binaries, folder / "plane") as control_plane, connect(control_plane, folder) as running_cluster:
         yield running_cluster
 
 
-@pytest.fixture(scope="session")
-def connected_node(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectedCluster]:
-    """Fairlead with a cluster that has a node, where pods run. Pod `box` in namespace `default` is running."""
+@pytest.fixture(scope="session", params=LINKS)
+def connected_node(
+    request: pytest.FixtureRequest, binaries: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ConnectedCluster]:
+    """The same with a node, where pods run. Pod `box` in namespace `default` is running. With an agent, the cluster is
+    in a network from which connections are opened, and into which none are. What only a dialled one shows says so:
+    `@pytest.mark.parametrize("connected_node", [DIALLED], indirect=True)`."""
     assert is_root(), "a node needs root: run this as root, or leave out the tests that need pods (-k 'not pods')"
     folder = tmp_path_factory.mktemp("node")
+    is_dialled = request.param == DIALLED
+    connect = connect_plane if is_dialled else join_plane
     with (
-        ControlPlane(binaries, folder / "plane", network=Network()) as control_plane,
+        nullcontext(Network()) if is_dialled else dial_out_network() as network,
+        ControlPlane(binaries, folder / "plane", network=network) as control_plane,
         running_node(control_plane),
-        connect_plane(control_plane, folder / "fairlead") as running_cluster,
+        connect(control_plane, folder / "fairlead") as running_cluster,
     ):
         run_pod(running_cluster.direct_kubectl(), "box")
         yield running_cluster

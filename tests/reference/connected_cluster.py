@@ -10,22 +10,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from tests.harness.eventually import wait_until
 from tests.harness.gateways import (
     M,
     build_kubectl,
     connect_cluster,
+    create_resource,
     gateway_kubeconfig,
     gateway_path,
     is_online,
     post_object,
     share_identity,
 )
+from tests.harness.joined_agents import create_join_token, joined_agent
 from tests.harness.kubectl import Kubectl
 from tests.harness.server_process import MANAGEMENT, ROOT, Server, running_agent, running_server, server_environment
 from tests.reference.control_plane import ADMIN_TOKEN, ControlPlane
+from tests.reference.dial_out import OUTSIDE, agent_inside
 
 CLUSTER = "real"
+DIALLED = "dialled"
+LINKS = (DIALLED, "agent")
+"""How Fairlead reaches the cluster."""
 IMAGE = "localhost/busybox:1"
 """The image that the node has."""
 
@@ -41,7 +49,8 @@ class ConnectedCluster:
 
     def direct_kubectl(self, token: str = ADMIN_TOKEN) -> Kubectl:
         """kubectl directly at the cluster, without Fairlead."""
-        return build_kubectl(self.program, self.folder / f"direct-{token}", self.plane.kubeconfig(token))
+        folder = self.folder / f"direct-{token}"
+        return build_kubectl(self._direct_program(), folder, self.plane.kubeconfig(token))
 
     def gateway_kubectl(self, key: str = "", name: str = "admin", path: str = "") -> Kubectl:
         """kubectl through Fairlead's gateway, by default to the cluster and with the administrator's key.
@@ -54,6 +63,15 @@ class ConnectedCluster:
         """kubectl at Fairlead's own API."""
         content = gateway_kubeconfig(self.server, MANAGEMENT, key or self.server.key)
         return build_kubectl(self.program, self.folder / f"management-{name}", content)
+
+    def _direct_program(self) -> Path:
+        """kubectl where the API server listens, which may be a network namespace."""
+        if not self.plane.enter:
+            return self.program
+        path = self.folder / "kubectl-inside"
+        path.write_text(f'#!/bin/sh\nexec {" ".join(self.plane.enter)} {self.program} "$@"\n')
+        path.chmod(0o755)
+        return path
 
     def run_cli(self, *arguments: str, timeout: float = 90, **variables: str) -> "subprocess.CompletedProcess[str]":
         """Runs the command-line tool, logged in as the administrator."""
@@ -82,11 +100,42 @@ def connect_plane(plane: ControlPlane, folder: Path, **settings: str | int) -> I
     with running_server(folder / "data", **settings) as server:
         with server.client() as admin:
             connect_cluster(admin, CLUSTER, plane.kubeconfig().encode())
-            wait_until(lambda: is_online(admin, CLUSTER), 30)
-            share_identity(admin, CLUSTER)
+            _wait_until_online(admin)
         yield ConnectedCluster(server, plane, plane.binaries / "kubectl", folder)
         log = server.log.read_text()
     assert "Traceback" not in log, log
+
+
+@contextmanager
+def join_plane(plane: ControlPlane, folder: Path) -> Iterator[ConnectedCluster]:
+    """Runs Fairlead, and an agent of the cluster that dials out to it: Fairlead has no credential of the cluster. The
+    agent is in the network namespace of the cluster, if that has one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with running_server(folder / "data", tls_names=OUTSIDE) as server:
+        with server.client() as admin:
+            create_resource(admin, "clusters", "Cluster", CLUSTER, networkPeer=True)
+            token = create_join_token(admin, CLUSTER)
+            with _run_joined_agent(plane, folder / "agent", server, token):
+                _wait_until_online(admin)
+                assert "config" not in admin.get(f"{M}/clusters/{CLUSTER}").json()["spec"]
+                yield ConnectedCluster(server, plane, plane.binaries / "kubectl", folder)
+        log = server.log.read_text()
+    assert "Traceback" not in log, log
+
+
+@contextmanager
+def _run_joined_agent(plane: ControlPlane, folder: Path, server: Server, token: str) -> Iterator[None]:
+    if plane.network is not None and plane.network.namespace:
+        with agent_inside(plane.network, folder, server, plane.kubeconfig(), token):
+            yield
+    else:
+        with joined_agent(folder, server, plane.kubeconfig().encode(), token):
+            yield
+
+
+def _wait_until_online(admin: httpx.Client) -> None:
+    wait_until(lambda: is_online(admin, CLUSTER), 30)
+    share_identity(admin, CLUSTER)
 
 
 @contextmanager

@@ -42,12 +42,19 @@ def free_port() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Addresses of the API server and the node in a network of their own, and of pods and services."""
+    """Addresses of the API server and the node in a network of their own, and of pods and services. With a `namespace`
+    of the network, all programs run in that one, and only those that enter it reach the API server."""
 
     host: str = "10.91.0.1"
     node: str = "10.91.0.2"
     pods: str = "10.92.0.0/24"
     services: str = "10.93.0.0/24"
+    namespace: str = ""
+
+    @property
+    def enter(self) -> tuple[str, ...]:
+        """What a command line begins with to run in the namespace."""
+        return ("nsenter", f"--net=/run/netns/{self.namespace}") if self.namespace else ()
 
 
 class ControlPlane:
@@ -113,6 +120,10 @@ class ControlPlane:
         self._processes["apiserver"].send_signal(signal.SIGCONT)
 
     def is_ready(self) -> bool:
+        if self.enter:
+            kubectl = (str(self.binaries / "kubectl"), f"--kubeconfig={self.folder / 'admin.kubeconfig'}")
+            command = [*self.enter, *kubectl, "get", "--raw", "/readyz"]
+            return subprocess.run(command, capture_output=True, check=False).stdout == b"ok"
         context = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
         try:
             with urlopen(f"{self.url}/readyz", context=context, timeout=5) as response:
@@ -121,6 +132,10 @@ class ControlPlane:
             return False
 
     # --- for tests ---------------------------------------------------------------------------------------------------
+
+    @property
+    def enter(self) -> tuple[str, ...]:
+        return self.network.enter if self.network else ()
 
     @property
     def url(self) -> str:
@@ -158,7 +173,7 @@ class ControlPlane:
         assert executable, f"{program} is neither in {self.binaries} nor on the PATH"
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [executable, *arguments],
+                [*self.enter, executable, *arguments],
                 cwd=self.folder,
                 env={**os.environ, **variables},
                 stdin=subprocess.DEVNULL,

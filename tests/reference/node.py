@@ -20,7 +20,6 @@ from typing import Any
 import yaml
 
 from tests.harness.eventually import wait_until
-from tests.harness.server_process import ROOT
 from tests.reference.connected_cluster import IMAGE
 from tests.reference.control_plane import (
     KUBELET_CLIENT,
@@ -30,27 +29,11 @@ from tests.reference.control_plane import (
     ControlPlane,
     Network,
 )
+from tests.reference.packages import install_packages
 
-PACKAGES = {
-    "containerd": "containerd",
-    "runc": "runc",
-    "nft": "nftables",
-    "ip": "iproute2",
-    "busybox": "busybox-static",
-    "iptables": "iptables",
-}
-CNI_PLUGINS = Path("/usr/lib/cni")
 NAME, LINK, TABLE = "node", "reference0", "fairlead-reference"
 READY = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
 CGROUPS = Path("/sys/fs/cgroup")
-
-
-def install_packages() -> None:
-    missing = [package for program, package in PACKAGES.items() if shutil.which(program) is None]
-    if not CNI_PLUGINS.is_dir():
-        missing.append("containernetworking-plugins")
-    if missing:
-        subprocess.run([str(ROOT / "scripts" / "apt-install.sh"), *missing], check=True)
 
 
 @contextmanager
@@ -71,7 +54,7 @@ def running_node(plane: ControlPlane) -> Iterator[None]:
     finally:
         process.send_signal(signal.SIGKILL)  # --kill-child ends the first process, and so all others
         process.wait()
-        _remove_leftovers()
+        _remove_leftovers(plane.network)
 
 
 def _run(*command: str, check: bool = True) -> None:
@@ -81,28 +64,33 @@ def _run(*command: str, check: bool = True) -> None:
 def _join_networks(pid: int, plane: ControlPlane) -> None:
     network = plane.network
     assert network is not None
-    own_namespace = Path("/proc/self/ns/net").readlink()
+    outer = {Path(each).stat().st_ino for each in ("/proc/self/ns/net", *_namespace_files(network))}
     wait_until(
-        lambda: Path(f"/proc/{pid}/ns/net").readlink() != own_namespace,
+        lambda: Path(f"/proc/{pid}/ns/net").stat().st_ino not in outer,
         START_SECONDS,
         "the node has a network namespace",
     )
-    _remove_leftovers()
-    _run("ip", "link", "add", LINK, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
-    _run("ip", "addr", "add", f"{network.host}/30", "dev", LINK)
-    _run("ip", "link", "set", LINK, "up")
+    _remove_leftovers(network)
+    enter = network.enter
+    _run(*enter, "ip", "link", "add", LINK, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+    _run(*enter, "ip", "addr", "add", f"{network.host}/30", "dev", LINK)
+    _run(*enter, "ip", "link", "set", LINK, "up")
     for behind in (network.pods, network.services):  # else the API server's responses do not find the pods
-        _run("ip", "route", "replace", behind, "via", network.node)
+        _run(*enter, "ip", "route", "replace", behind, "via", network.node)
     # The node and its pods reach the API server, and a Fairlead, which listen on loopback only.
-    Path(f"/proc/sys/net/ipv4/conf/{LINK}/route_localnet").write_text("1")
+    _run(*enter, "sh", "-c", f"echo 1 > /proc/sys/net/ipv4/conf/{LINK}/route_localnet")
     target = f"ip daddr {network.host} ip protocol tcp dnat to 127.0.0.1"
     chain = f"chain in {{ type nat hook prerouting priority dstnat; iifname {LINK} {target}; }}"
-    _run("nft", f"table ip {TABLE} {{ {chain}; }}")
+    _run(*enter, "nft", f"table ip {TABLE} {{ {chain}; }}")
 
 
-def _remove_leftovers() -> None:
-    _run("nft", "delete", "table", "ip", TABLE, check=False)
-    _run("ip", "link", "delete", LINK, check=False)
+def _namespace_files(network: Network) -> tuple[str, ...]:
+    return (f"/run/netns/{network.namespace}",) if network.namespace else ()
+
+
+def _remove_leftovers(network: Network) -> None:
+    _run(*network.enter, "nft", "delete", "table", "ip", TABLE, check=False)
+    _run(*network.enter, "ip", "link", "delete", LINK, check=False)
 
 
 def _cgroup_roots() -> list[Path]:
@@ -114,7 +102,13 @@ def _cgroup_roots() -> list[Path]:
 
 
 def _kubectl(plane: ControlPlane, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [str(plane.binaries / "kubectl"), "--kubeconfig", str(plane.folder / "admin.kubeconfig"), *arguments]
+    command = [
+        *plane.enter,
+        str(plane.binaries / "kubectl"),
+        "--kubeconfig",
+        str(plane.folder / "admin.kubeconfig"),
+        *arguments,
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -23,7 +23,7 @@ from tests.harness.eventually import wait_until
 from tests.harness.gateways import gateway_path
 from tests.harness.helm import CLUSTER, SECONDS, HelmFixture, open_helm
 from tests.harness.server_process import Server
-from tests.reference.connected_cluster import IMAGE, ConnectedCluster
+from tests.reference.connected_cluster import DIALLED, IMAGE, ConnectedCluster
 from tests.reference.control_plane import ControlPlane
 
 
@@ -102,6 +102,7 @@ def test_a_release_that_another_tool_uninstalled_is_deployed_again(helm: HelmFix
     uninstall_app(helm, "fixed")
 
 
+@pytest.mark.parametrize("connected_node", [DIALLED], indirect=True)
 def test_pods_of_an_app_run_and_are_scaled(connected_node: ConnectedCluster, tmp_path: Path) -> None:
     with open_helm(tmp_path / "helm", connected_node.plane.kubeconfig()) as (helm, _):
         chart = {"name": "pods", "repoURL": helm.repository.url}

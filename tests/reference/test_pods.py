@@ -1,22 +1,33 @@
-"""Running pods through the gateway and through an agent: exec, cp, logs, attach and port-forward."""
+"""Running pods through the gateway and through a direct endpoint: exec, cp, logs, attach and port-forward.
 
-import hashlib
+The cluster is dialled, or an agent dials out from a network into which no connections can be opened."""
+
 import os
-import re
 import socket
 import subprocess
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.harness.kubectl import Kubectl
-from tests.reference.connected_cluster import ConnectedCluster, run_agent, run_pod
+from tests.reference.connected_cluster import DIALLED, ConnectedCluster, run_agent, run_pod
+from tests.reference.pod_streams import (
+    MIB,
+    check_copies,
+    check_forwarded_port,
+    check_input,
+    check_output,
+    execute,
+    serve_page,
+)
 
-MIB = 2**20
+ROUTES = [(DIALLED, "gateway"), (DIALLED, "direct"), ("agent", "gateway")]
+"""How Fairlead reaches the cluster, and whether kubectl talks to Fairlead or to the direct endpoint at the cluster."""
 SIZES = (1, 5, 50)
 ROUNDS = {1: 5, 5: 5, 50: 2}
+
+pytestmark = pytest.mark.parametrize(("connected_node", "route"), ROUTES, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="module")
@@ -25,42 +36,33 @@ def agent_kubectl(connected_node: ConnectedCluster, tmp_path_factory: pytest.Tem
         yield kubectl
 
 
-@pytest.fixture(params=["gateway", "agent"])
-def kubectl(request: pytest.FixtureRequest, connected_node: ConnectedCluster, agent_kubectl: Kubectl) -> Kubectl:
-    return connected_node.gateway_kubectl() if request.param == "gateway" else agent_kubectl
+@pytest.fixture
+def route(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
-def execute(
-    kubectl: Kubectl, *command: str, stdin: bytes = b"", seconds: float = 120
-) -> "subprocess.CompletedProcess[bytes]":
-    """Runs `kubectl exec` with binary input and output."""
-    exec_command = [str(kubectl.program), "exec", "-i", "box", "--", *command]
-    variables = {"PATH": os.environ["PATH"], "HOME": str(kubectl.home), "KUBECONFIG": str(kubectl.kubeconfig)}
-    return subprocess.run(exec_command, input=stdin, capture_output=True, timeout=seconds, check=False, env=variables)
+@pytest.fixture
+def kubectl(request: pytest.FixtureRequest, connected_node: ConnectedCluster, route: str) -> Kubectl:
+    if route == "direct":
+        agent_kubectl: Kubectl = request.getfixturevalue("agent_kubectl")
+        return agent_kubectl
+    return connected_node.gateway_kubectl()
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_output_and_exit_code_of_a_command_are_complete(kubectl: Kubectl, size: int) -> None:
-    expected_bytes = size * MIB
     for _ in range(ROUNDS[size]):
-        result = execute(kubectl, "sh", "-c", f"yes fairlead | head -c {expected_bytes}; exit 7")
-        assert (len(result.stdout), result.returncode) == (expected_bytes, 7), result.stderr
+        check_output(kubectl, size * MIB)
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_input_of_a_command_is_complete(kubectl: Kubectl, size: int) -> None:
-    sent = os.urandom(size * MIB)
-    result = execute(kubectl, "sha256sum", stdin=sent)
-    assert result.stdout.split()[0].decode() == hashlib.sha256(sent).hexdigest(), result.stderr
+    check_input(kubectl, size * MIB)
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_files_are_copied_both_ways(kubectl: Kubectl, size: int, tmp_path: Path) -> None:
-    sent, returned = tmp_path / "sent", tmp_path / "back"
-    sent.write_bytes(os.urandom(size * MIB))
-    for arguments in (("cp", str(sent), "box:/tmp/file"), ("cp", "box:/tmp/file", str(returned))):
-        assert not kubectl.expect_warnings(*arguments)
-    assert returned.read_bytes() == sent.read_bytes()
+    check_copies(kubectl, size * MIB, tmp_path)
 
 
 def test_a_slow_reader_gets_everything(kubectl: Kubectl) -> None:
@@ -79,10 +81,8 @@ def test_the_output_of_a_killed_command_is_complete(kubectl: Kubectl) -> None:
     assert (len(result.stdout), result.returncode) == (5 * MIB, 137), result.stderr
 
 
-def test_logs_are_read_and_followed(
-    kubectl: Kubectl, connected_node: ConnectedCluster, request: pytest.FixtureRequest
-) -> None:
-    name = f"counter-{request.node.callspec.params['kubectl']}"
+def test_logs_are_read_and_followed(kubectl: Kubectl, connected_node: ConnectedCluster, route: str) -> None:
+    name = f"counter-{route}"
     run_pod(
         connected_node.direct_kubectl(), name, "sh", "-c", "i=0; while :; do echo line $i; i=$((i+1)); sleep 0.1; done"
     )
@@ -93,16 +93,11 @@ def test_logs_are_read_and_followed(
     connected_node.direct_kubectl()("delete", "pod", name, "--now", "--wait=false")
 
 
-def test_a_port_is_forwarded(kubectl: Kubectl, connected_node: ConnectedCluster) -> None:
-    execute(kubectl, "sh", "-c", "mkdir -p /www; echo hello > /www/index.html; busybox httpd -p 8080 -h /www")
-    with kubectl.watching("port-forward", "pod/box", ":8080") as process:
-        assert process.stdout is not None
-        match = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
-        assert match is not None
-        with urllib.request.urlopen(f"http://127.0.0.1:{match[1]}/", timeout=10) as response:
-            assert response.read() == b"hello\n"
+def test_a_port_is_forwarded(kubectl: Kubectl) -> None:
+    serve_page(kubectl)
+    port = check_forwarded_port(kubectl)
     with socket.socket() as probe:
-        assert probe.connect_ex(("127.0.0.1", int(match[1]))) != 0
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.harness.apps import wait_until_deployed as wait_for_revision
 from tests.harness.eventually import wait_until
 from tests.harness.gateways import M, merge_patch
 from tests.harness.helm import CLUSTER, SECONDS, HelmFixture, open_helm
-from tests.reference.connected_cluster import IMAGE, ConnectedCluster
+from tests.reference.connected_cluster import DIALLED, IMAGE, ConnectedCluster
 from tests.reference.test_permissions import print_roles, read_token
 
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
@@ -32,6 +32,8 @@ grep -q '^Seccomp:.2$' /proc/self/status || fail "$(grep Seccomp: /proc/self/sta
 [ "$RELEASE" = checked ] || fail "release is $RELEASE"
 """
 PARAMETERS = [{"variable": "size", "defaultValue": "3; exit 7"}]
+
+pytestmark = pytest.mark.parametrize("connected_node", [DIALLED], indirect=True)  # the server of `open_helm` dials it
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ def virtual_node(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     with (
         ControlPlane(binaries, folder / "plane", network=Network()) as plane,
         running_node(plane),
-        open_virtual_node(plane, folder / "fairlead", offer_own_chart(binaries)) as node,
+        open_virtual_node(plane, folder / "fairlead", offer_own_chart(plane)) as node,
     ):
         chart = {"helmRelease": {"chart": {"name": NAME, "repo": node.repository.url}}, "objects": OBJECTS}
         create_resource(node.admin, "virtualclustertemplates", "VirtualClusterTemplate", "filled", template=chart)

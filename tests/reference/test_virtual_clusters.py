@@ -9,6 +9,7 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,16 +17,25 @@ import yaml
 
 from tests.harness.eventually import wait_until
 from tests.harness.gateways import M, post_object
+from tests.harness.kubectl import Kubectl
 from tests.harness.server_process import MANAGEMENT
 from tests.reference.conftest import REFERENCE
 from tests.reference.connected_cluster import is_root, seconds_since
 from tests.reference.control_plane import ControlPlane, Network
 from tests.reference.node import running_node
-from tests.reference.virtual_cluster_chart import offer_own_chart
+from tests.reference.pod_streams import (
+    MIB,
+    check_copies,
+    check_forwarded_port,
+    check_input,
+    check_output,
+    execute,
+    serve_page,
+)
+from tests.reference.virtual_cluster_chart import add_pod, offer_own_chart
 from tests.reference.virtual_node import MEMBER, READY_SECONDS, VirtualNode, install_app, open_virtual_node, read_app
 
 NAMESPACE, POD = "demo-v-dev", "dev-0"
-MIB = 2**20
 LARGE_OBJECTS, LARGE_BYTES = 56, 900_000
 """50 MB in objects of a size that etcd accepts."""
 RESTART_SECONDS = 90.0
@@ -42,7 +52,7 @@ def virtual_node(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     with (
         ControlPlane(binaries, folder / "plane", network=Network()) as plane,
         running_node(plane),
-        open_virtual_node(plane, folder / "fairlead", offer_own_chart(binaries)) as node,
+        open_virtual_node(plane, folder / "fairlead", offer_own_chart(plane)) as node,
     ):
         yield node
 
@@ -78,6 +88,35 @@ def test_fifty_megabytes_are_listed(virtual_node: VirtualNode, record_figure: Ca
     record_figure(f"{len(listed) / MIB:.0f} MiB in {seconds:.1f} s")
     path = "/kubernetes/project/demo/virtualcluster/dev/api/v1/namespaces/mine/configmaps"
     assert virtual_node.member.delete(path, timeout=120).is_success  # all at once
+
+
+def test_fifty_megabytes_pass_through_exec_and_cp_both_ways(
+    virtual_node: VirtualNode, tmp_path: Path, record_figure: Callable[[str], None]
+) -> None:
+    """Through the gateway, the tunnel, the API server of the virtual cluster and the kubelet."""
+    kubectl = virtual_node.member_kubectl("dev")
+    add_pod(virtual_node.host, kubectl, Network(), "box")
+    checks: dict[str, Callable[[Kubectl, int], None]] = {
+        "out": check_output,
+        "in": check_input,
+        "copied there and back": partial(check_copies, folder=tmp_path),
+    }
+    for title, check in checks.items():
+        start = time.monotonic()
+        check(kubectl, 50 * MIB)
+        record_figure(f"50 MiB {title}: {seconds_since(start):.1f} s")
+
+
+def test_a_member_follows_logs_and_forwards_ports_of_a_pod(virtual_node: VirtualNode) -> None:
+    kubectl = virtual_node.member_kubectl("dev")
+    execute(kubectl, "sh", "-c", "echo written > /proc/1/fd/1")
+    with kubectl.watching("logs", "-f", "box") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "written\n"
+        execute(kubectl, "sh", "-c", "echo later > /proc/1/fd/1")
+        assert process.stdout.readline() == "later\n"
+    serve_page(kubectl)
+    check_forwarded_port(kubectl)
 
 
 def test_fifty_watches_share_few_forwards(virtual_node: VirtualNode) -> None:

@@ -20,7 +20,7 @@ from tests.harness.eventually import wait_until
 from tests.harness.gateways import create_key, create_resource, gateway_kubeconfig
 from tests.live.runner_process import running_runner
 from tests.live.workspace_setup import M, create_object
-from tests.reference.connected_cluster import CLUSTER, ConnectedCluster, seconds_since
+from tests.reference.connected_cluster import CLUSTER, DIALLED, ConnectedCluster, seconds_since
 from tests.reference.workspace_cluster import NAMESPACE, WORKSPACE_IMAGE, WorkspaceCluster, open_workspace_cluster
 from tests.runner.harness.cluster_engine import ENGINE
 from tests.runner.harness.sessions import read_all, run_inside
@@ -31,6 +31,8 @@ SECONDS = 90
 ROUNDS = int(os.environ.get("RUNNER_ROUNDS", "1"))
 STEPS = ("Prepare", "Clone", "Start", "LifecycleCommands")
 UID = "0d3f1b52-6a7c-4f0e-9b1d-2c3e4f5a6b7c"
+
+pytestmark = pytest.mark.parametrize("connected_node", [DIALLED], indirect=True)  # the runner dials it
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,8 @@ claim for its data, a Service, and a Secret `vc-<release>` with a kubeconfig for
 certificate is for `localhost` only, so nothing but a tunnel that keeps that name reaches it. An upgrade keeps the
 certificates.
 
-There is no scheduler and no kubelet inside: objects are kept and reconciled, and pods stay Pending.
+There is no scheduler and no syncer inside: objects are kept and reconciled, and pods stay Pending. `add_pod` does for
+one pod what a syncer would do: a pod of the node is also in the virtual cluster, whose API server reaches the kubelet.
 
 | value | default | meaning |
 |---|---|---|
@@ -17,14 +18,19 @@ There is no scheduler and no kubelet inside: objects are kept and reconciled, an
 """
 
 import json
-from pathlib import Path
 
 from tests.fake_cluster.chart_repository import Chart
+from tests.harness.kubectl import Kubectl
+from tests.reference.connected_cluster import IMAGE, run_pod
+from tests.reference.control_plane import ControlPlane, Network
+from tests.reference.node import NAME as NODE
 from tests.reference.node import build_layer
 from tests.reference.virtual_node import Image, Offer
 
 KUBE_IMAGE = "localhost/kube:1"
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "etcdpeer")
+KUBELET_FILES = ("ca.crt", "kubelet-client.crt", "kubelet-client.key")
+KUBELET_PORT = 10250
 NAME = "own-vcluster"
 
 _VALUES = """\
@@ -108,6 +114,8 @@ exec kube-apiserver --etcd-servers=http://127.0.0.1:2379 --secure-port=8443
 --token-auth-file=/secrets/tokens --authorization-mode=RBAC
 --service-account-issuer=https://localhost:8443 --service-account-key-file=/secrets/serving-key
 --service-account-signing-key-file=/secrets/serving-key --service-cluster-ip-range=10.94.0.0/24
+--kubelet-certificate-authority=/kubelet/ca.crt --kubelet-preferred-address-types=InternalIP
+--kubelet-client-certificate=/kubelet/kubelet-client.crt --kubelet-client-key=/kubelet/kubelet-client.key
 """
 
 _WORKLOAD = """\
@@ -151,10 +159,29 @@ spec:
 """
 
 
-def offer_own_chart(binaries: Path) -> Offer:
+def offer_own_chart(plane: ControlPlane) -> Offer:
     """In the template `own`, to Fairlead with an administrator's token."""
-    layer = build_layer({f"bin/{each}": binaries / each for each in PROGRAMS})
-    return Offer(_build_chart(), "own", [Image(KUBE_IMAGE, layer)])
+    programs = {f"bin/{each}": plane.binaries / each for each in PROGRAMS}
+    credentials = {f"kubelet/{each}": plane.folder / each for each in KUBELET_FILES}
+    return Offer(_build_chart(), "own", [Image(KUBE_IMAGE, build_layer(programs | credentials))])
+
+
+def add_pod(host: Kubectl, inside: Kubectl, network: Network, name: str) -> None:
+    """Runs a pod in the namespace `default` of the cluster, and enters it in that of the virtual cluster."""
+    run_pod(host, name)
+    ip = host.get_json("pod", name)["status"]["podIP"]
+    node_status = {
+        "addresses": [{"type": "InternalIP", "address": network.node}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": KUBELET_PORT}},
+    }
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "status": node_status}
+    container = {"name": name, "image": IMAGE}
+    spec = {"nodeName": NODE, "automountServiceAccountToken": False, "containers": [container]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    for each in (node, pod):
+        inside("create", "-f", "-", body=json.dumps(each))
+    status = {"status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]}}
+    inside("patch", "pod", name, "--subresource=status", "--type=merge", "-p", json.dumps(status))
 
 
 def _build_chart() -> Chart:
