@@ -29,6 +29,7 @@ def test_a_space_opens_with_its_pods_usage_and_events(page: Page, sign_in: SignI
     page.wait_for_text("3500m of 4", "main")
     assert page.attribute(".meter[data-state=high]", "data-state") == "high"  # 3.5 of 4, not 3500 of 4
     page.wait_for_text("CPU requested", "main")
+    page.wait_for_text("pulled in vain, 1", "main")
     text = page.text("main")
     assert text.index("pulled in vain, 2") < text.index("pulled in vain, 1")
     assert "fairlead kubeconfig --space corners/corner" in text
