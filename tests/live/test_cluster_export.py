@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.fake_cluster.server import FakeCluster
+from tests.fake_cluster.exchange import CannedResponse, RecordedRequest
+from tests.fake_cluster.kube import FakeKube, build_kube_responder
+from tests.fake_cluster.server import ClusterOptions, FakeCluster
 from tests.harness.eventually import wait_until
 from tests.harness.gateways import (
     M,
@@ -25,6 +27,7 @@ from tests.harness.gateways import (
     create_resource,
     gateway_kubeconfig,
     is_online,
+    merge_patch,
 )
 from tests.harness.kubectl import Kubectl
 from tests.harness.server_process import MANAGEMENT, ROOT, Server, running_server, server_environment
@@ -197,3 +200,25 @@ def test_a_login_that_may_only_create_keys_for_gateways_is_enough_for_the_plugin
         assert client.get("/kubernetes/cluster/oslo/api/v1/namespaces/default/pods").status_code == 403
         body = {"apiVersion": "management.service.sh/v1", "kind": "OwnedAccessKey", "metadata": {"name": "more"}}
         assert client.post(f"{M}/ownedaccesskeys", json={**body, "spec": {}}).status_code == 403
+
+
+def test_the_server_keeps_the_secrets_in_the_cluster_of_argo_cd(fleet: Fleet) -> None:
+    kube = FakeKube()
+    kube.add_object("/api/v1/namespaces/argocd")
+    path = "/api/v1/namespaces/argocd/secrets/fairlead-berlin"
+    respond_as_kube = build_kube_responder(kube)
+
+    def respond(request: RecordedRequest) -> CannedResponse | None:
+        return respond_as_kube(request) if "/namespaces/argocd" in request.path else None
+
+    options = ClusterOptions(uid="00000000-0000-4000-8000-00000000fa14")
+    with FakeCluster(respond, options) as hub, fleet.server.client() as admin:
+        connect_cluster(admin, "hub", hub.build_kubeconfig(token="stored-token-of-hub"))
+        annotations = {"service.sh/export-argocd": "argocd", "service.sh/export-user": "gitops"}
+        merge_patch(admin, f"{M}/clusters/hub", {"metadata": {"annotations": annotations}})
+        wait_until(lambda: path in kube.objects)
+        kubectl = as_argo_cd_does(fleet, kube.objects[path], "hub")
+        assert kubectl("create", "configmap", "from-hub") == "configmap/from-hub created\n"
+        name = kube.objects[path]["metadata"]["annotations"]["service.sh/access-key"]
+        assert admin.delete(f"{M}/clusters/hub").status_code in (200, 202)
+        wait_until(lambda: admin.get(f"{M}/ownedaccesskeys/{name}").status_code == 404)
