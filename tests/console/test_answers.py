@@ -87,7 +87,7 @@ def test_a_project_says_that_a_member_sees_only_a_part_of_what_is_in_it(page: Pa
     assert note not in page.text("main")
 
 
-def test_a_cluster_with_an_agent_is_asked_for_its_nodes(page: Page, sign_in: SignIn) -> None:
+def test_the_nodes_of_a_cluster_with_an_agent_are_requested(page: Page, sign_in: SignIn) -> None:
     page.allow_errors("503")
     sign_in(page, ADMIN)
     page.goto("clusters/frankfurt")

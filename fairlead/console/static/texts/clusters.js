@@ -152,7 +152,7 @@ export const T = {
   mayNotUse: "You may not use this cluster.",
   nodeList: "Nodes and capacity",
   nodesUnknown: "Its nodes are not known while it is not connected.",
-  nodesNotAsked: "This cluster has no kubeconfig, so its nodes are not known.",
+  nodesWithoutKubeconfig: "This cluster has no kubeconfig, so its nodes are not known.",
   cpu: "CPUs",
   memory: "Memory",
   podCapacity: "Room for pods",

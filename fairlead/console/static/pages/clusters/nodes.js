@@ -25,7 +25,7 @@ export function nodeList(context) {
   const isReady = (cluster) => stateOf(cluster).state === READY && isConnectable(cluster);
   const part = context.live(isReady, (cluster, { scope }) => {
     if (isReady(cluster)) follow(context.kind, cluster.metadata.name, scope, node, usage);
-    else replace(node, h("p.muted", isConnectable(cluster) ? T.nodesUnknown : T.nodesNotAsked));
+    else replace(node, h("p.muted", isConnectable(cluster) ? T.nodesUnknown : T.nodesWithoutKubeconfig));
     return null;
   });
   part.hidden = true;
