@@ -33,7 +33,8 @@ def protect_cluster_exports(api_group: str) -> Rule:
     async def rule(change: Change, registry: Registry) -> None:
         if change.user == CONTROLLER_USER or change.new is None or change.subresource:
             return
-        before, after = _export_annotations(change.old), _export_annotations(change.obj)
+        before = _export_annotations(change.old)
+        after = _export_annotations(change.obj)
         if before != after:
             if not change.user.is_unscoped_admin:
                 names = ", ".join(EXPORT_ANNOTATIONS)

@@ -30,7 +30,8 @@ def cluster_credential(login: Login, environment: Mapping[str, str]) -> str:
     now = datetime.now(UTC)
     with login.create_client() as client:
         created = _create_key(client, cluster, _lifetime(login, now))
-    value, end = get_path(created, "spec.key"), expiry_time(created)
+    value = get_path(created, "spec.key")
+    end = expiry_time(created)
     if not isinstance(value, str) or not value or end is None:
         raise ClientError(f"the server created {name_of(created)} but did not return its value and lifetime")
     seconds = (end - now).total_seconds()
