@@ -82,7 +82,8 @@ class Agents:
 async def run(url: str, ca_file: str, tokens: list[JoinToken], exchanges: DialledExchanges) -> None:
     context = ssl.create_default_context(cafile=ca_file)
     server = Server(url, context)
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
     timeout = httpx.Timeout(REQUEST_SECONDS, pool=None)  # real agents do not wait for each other's connections
     async with httpx.AsyncClient(base_url=url, verify=context, timeout=timeout) as http:
         agents = Agents(server, ServerApi(server, http), RequestService(lambda: exchanges).serve, tokens)

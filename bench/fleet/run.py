@@ -44,7 +44,8 @@ class Idle:
 
 def measure_idle(server: Process, api: httpx.Client, seconds: float) -> Idle:
     pids = list_processes(server.running.pid)
-    before, revision = sum(map(cpu_seconds, pids)), _find_revision(api)
+    before = sum(map(cpu_seconds, pids))
+    revision = _find_revision(api)
     time.sleep(seconds)
     used = sum(map(cpu_seconds, pids)) - before
     return Idle(sum(map(proportional_memory, pids)), used / seconds, _find_revision(api) - revision)
