@@ -66,7 +66,7 @@ async def _run_lookups(loop: asyncio.AbstractEventLoop) -> None:
 def _resolve_lookups(lookups: PendingLookups, connections: Collection[socket.socket]) -> None:
     for connection in connections:
         with connection, suppress(OSError):  # out of file descriptors
-            for handle in lookups.get(_peer_address(connection) or "", ()):
+            for handle in lookups.get(peer_address(connection) or "", ()):
                 if not handle.done():
                     # Not `connection.dup()`, which makes the connection itself blocking: then the HTTP server waits in
                     # a write until this client reads, and no other client is served.
@@ -121,7 +121,7 @@ def _dup_if_client(clients: frozenset[str], descriptor: int) -> socket.socket | 
         connection = socket.socket(fileno=os.dup(descriptor))
     except OSError:  # closed in the meantime
         return None
-    if _peer_address(connection) in clients:
+    if peer_address(connection) in clients:
         return connection
     connection.close()  # the descriptor number was reused
     return None
@@ -135,12 +135,12 @@ def _peer_of_descriptor(descriptor: int) -> str | None:
     except OSError:  # not a socket
         return None
     try:
-        return _peer_address(borrowed)
+        return peer_address(borrowed)
     finally:
         borrowed.detach()
 
 
-def _peer_address(connection: socket.socket) -> str | None:
+def peer_address(connection: socket.socket) -> str | None:
     """The peer as `address:port`. None if the socket has no peer, or one that is not an Internet address."""
     try:
         address = connection.getpeername()

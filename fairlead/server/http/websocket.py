@@ -20,7 +20,7 @@ from typing import Any
 import structlog
 
 from fairlead.core.call import Upgrade
-from fairlead.server.http.disconnect import close_connection, dup_connection, find_descriptor
+from fairlead.server.http.disconnect import close_connection, dup_connection, find_descriptor, peer_address
 from fairlead.server.http.memory_budgets import MemoryLimits
 from fairlead.server.http.request import Receive
 from fairlead.server.http.slow_clients import can_linger, linger
@@ -55,6 +55,12 @@ class IncomingMessage:
         if self._connection is not None:
             self._connection.detach()
             self._connection = None
+
+    @property
+    def is_connected(self) -> bool:
+        """False after the HTTP server has closed the connection: another one may have its descriptor then, whose bytes
+        must not count."""
+        return self._connection is None or peer_address(self._connection) == self.client
 
     def mark_complete(self) -> None:
         """A message has arrived: what is read from now on belongs to the next one."""
@@ -106,6 +112,8 @@ class MessageIntake:
 
     def check(self) -> None:
         """Disconnects the clients that exceed a limit."""
+        for ended in [each for each in self._incoming if not each.is_connected]:
+            self.remove(ended)
         sizes = sorted(((each.size, each) for each in self._incoming), key=lambda item: item[0], reverse=True)
         total = sum(size for size, _ in sizes)
         by_user = Counter[str]()

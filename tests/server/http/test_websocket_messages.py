@@ -1,6 +1,7 @@
 """Tests of `server/http/websocket.py`: what was read of a message counts until the message is complete."""
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
@@ -124,3 +125,17 @@ async def test_a_connection_that_has_ended_is_not_touched(intake: MessageIntake,
     assert one.incoming.size == 0
     await run_check(intake)
     assert one.is_open
+
+
+async def test_bytes_of_another_connection_with_the_same_descriptor_do_not_count(
+    intake: MessageIntake, connect: Connect
+) -> None:
+    """The HTTP server closes a connection before its handler has ended, and accepts another one meanwhile."""
+    ended, uploading, other = await connect("ada"), await connect("ada"), await connect("ada")
+    uploading.send(80 * KIB)
+    uploading.incoming.mark_complete()
+    other.send(90 * KIB)
+    os.dup2(uploading.server.fileno(), ended.server.fileno())
+    await run_check(intake)
+    assert ended.incoming.size == 0
+    assert other.is_open and uploading.is_open
