@@ -82,7 +82,7 @@ test-runner: $(TEST) test-tools ## kill a real runner with kill -9 in each phase
 	@RUNNER_ROUNDS=$(or $(ROUNDS),30) CONTAINER_ROUNDS=$(or $(CONTAINER_ROUNDS),12) $(BIN)/pytest -n 0 tests/live/test_runner.py tests/live/devcontainer_rounds.py $(ARGS)
 
 test-agents: $(TEST) test-tools ## kill agents that dial out and their server with kill -9, and lose the connections between them, under load: ROUNDS=50
-	@AGENT_ROUNDS=$(or $(ROUNDS),50) $(BIN)/pytest -n 0 --timeout=3600 -s tests/live/test_agent_rounds.py $(ARGS)
+	@AGENT_ROUNDS=$(or $(ROUNDS),50) AGENT_HANG_SECONDS=30 $(BIN)/pytest -n 0 --timeout=3600 -s tests/live/test_agent_rounds.py $(ARGS)
 
 test-barriers: $(TEST) test-tools ## switch off each barrier between workspaces and the machine, and see that the test of it fails then: 15 minutes, as root
 	@$(BIN)/pytest -n 0 -v tests/runner/barriers $(ARGS)

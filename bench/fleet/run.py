@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -17,6 +16,7 @@ from bench.gateways import fleet
 from bench.gateways.fleet import CLUSTERS, MANAGEMENT, Process
 from bench.gateways.run import Row, compare_rounds
 from bench.processes import cpu_seconds, list_processes, proportional_memory
+from tests.harness.free_ports import free_port
 
 CONFIGMAPS = f"{MANAGEMENT}/api/v1/namespaces/default/configmaps"
 START_SECONDS = 900.0
@@ -59,7 +59,8 @@ def _find_revision(api: httpx.Client) -> int:
 def measure_fleet(folder: Path, plan: Plan) -> Iterator[Row]:
     with ExitStack() as stack:
         servers = stack.enter_context(ExitStack())
-        server = _start_server(servers, folder, 0)
+        port = free_port()  # nobody else takes it while the server is started again
+        server = _start_server(servers, folder, port)
         bare = _start_bare(stack, folder, max(plan.dialled, 1))
         with fleet.build_client(server) as api:
             alone = measure_idle(server, api, plan.seconds)
@@ -79,7 +80,6 @@ def measure_fleet(folder: Path, plan: Plan) -> Iterator[Row]:
             small = [(f"{gateway}/{name}/api/small", key) for name in ("bare-0", "agent-0")]
             row = compare_rounds("small GET by tunnel, beside dialled", small[0], small[1], 3, 16)
             yield Row(row.name, row.value, "80 %")
-            port = urlsplit(server.url).port or 0
         servers.close()  # kill -9
         began = time.monotonic()
         server = _start_server(servers, folder, port)
@@ -158,7 +158,10 @@ def _wait_until_reached(api: httpx.Client, count: int, seconds: float) -> None:
 
 
 def _is_reached(api: httpx.Client, name: str) -> bool:
-    return api.get(f"/kubernetes/cluster/{name}/version").is_success
+    try:
+        return api.get(f"/kubernetes/cluster/{name}/version").is_success
+    except httpx.TransportError:
+        return False
 
 
 def _count_online(api: httpx.Client) -> int:

@@ -32,6 +32,7 @@ def test_title_and_skeleton_are_painted_before_any_file_has_arrived(page: Page) 
     assert page.csp_violations == []
 
 
+@pytest.mark.long  # it measures time, which a busy machine takes
 @pytest.mark.parametrize("path", ["", f"projects/{PROJECT}"])
 def test_title_and_skeleton_are_painted_in_time_on_a_slow_network(page: Page, sign_in: SignIn, path: str) -> None:
     sign_in(page, "admin")

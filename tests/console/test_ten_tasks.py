@@ -41,7 +41,7 @@ def cluster() -> Iterator[SpaceCluster]:
         yield cluster
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_new_user_does_ten_tasks_with_the_printed_key_alone(
     browser: Browser, new_server: ConsoleServer, cluster: SpaceCluster
 ) -> None:
@@ -143,7 +143,7 @@ def create_a_limited_key(page: Page) -> None:
     page.fill("Display name", "Robot")
     page.click(role("radio", "Read only"))
     page.click(role("button", "Ask"))
-    page.wait_for_text("No", ".tester")
+    page.wait_for_text("No", ".tester .answer")
     page.click(role("button", "Create"))
     page.wait_for_text("fairlead_", "dialog")
     page.click(role("button", "Done"))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import httpx
 import pytest
@@ -15,6 +15,7 @@ from fairlead.upstream.local_gateway import local_gateway
 from fairlead.upstream.messages import Response
 from tests.fake_cluster.exchange import CannedResponse
 from tests.fake_cluster.server import FakeCluster
+from tests.harness.eventually import TIMEOUT_SECONDS
 from tests.harness.local_gateways import build_client
 from tests.upstream.upstreams import connect_upstream
 
@@ -109,7 +110,7 @@ async def test_the_events_of_a_watch_arrive_at_once() -> None:
         lines = answer.aiter_lines()
         for number in range(3):
             watch.response.feed(b"event %d\n" % number)
-            assert await asyncio.wait_for(anext(lines), 5) == f"event {number}"
+            assert await asyncio.wait_for(anext(lines), TIMEOUT_SECONDS) == f"event {number}"
     assert watch.is_aborted
 
 
@@ -168,7 +169,12 @@ async def send_raw(endpoint: ClusterEndpoint, content: bytes) -> bytes:
     )
     try:
         writer.write(content.replace(b"TOKEN", endpoint.token.encode()))
-        return await asyncio.wait_for(reader.read(), 10)
+        received = bytearray()
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            with suppress(ConnectionError):  # it closes the connection while the rest of the request is on its way
+                while chunk := await reader.read(65536):
+                    received += chunk
+        return bytes(received)
     finally:
         writer.close()
 
