@@ -9,7 +9,7 @@ good for the gateway of that cluster alone, and a ClusterProfile has none.
 import json
 from base64 import b64encode
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from urllib.parse import quote
@@ -102,6 +102,11 @@ class DeclaredExport:
         return DeclaredExport(
             namespace, annotations.get(USER_ANNOTATION) or "", annotations.get(SELECTOR_ANNOTATION) or ""
         )
+
+
+def is_due(end: datetime | None, ttl: int, now: datetime) -> bool:
+    """Whether an exported key is to be replaced: at half of its life."""
+    return end is None or end - now <= timedelta(seconds=ttl / 2)
 
 
 def gateway_path(cluster: str) -> str:

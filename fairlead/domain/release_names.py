@@ -1,23 +1,18 @@
 """Names of Helm releases. Pure."""
 
-import hashlib
 from collections.abc import Iterable
 
 from fairlead.core.errors import Problem
+from fairlead.core.truncation import truncate_with_hash
 from fairlead.registry.names import dns_label_errors
 
 MAX_RELEASE_NAME_LENGTH = 53
 """Helm's limit for release names."""
-_HASH_LENGTH = 8
 
 
 def release_name(name: str) -> str:
     """The release name for an object. Dots are replaced: charts often derive names from it that may not contain any."""
-    text = name.replace(".", "-")
-    if len(text) <= MAX_RELEASE_NAME_LENGTH:
-        return text
-    digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
-    return f"{text[: MAX_RELEASE_NAME_LENGTH - _HASH_LENGTH - 1].rstrip('-.')}-{digest}"
+    return truncate_with_hash(name.replace(".", "-"), MAX_RELEASE_NAME_LENGTH)
 
 
 def release_name_problems(path: str, name: str) -> Iterable[Problem]:

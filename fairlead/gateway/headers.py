@@ -5,9 +5,10 @@ The client's own impersonation headers were handled before (`server/auth/imperso
 the effective one. `upstream/` adds the stored credential, this module the `Impersonate-*` headers.
 
 Responses are forwarded unchanged, including error responses, with these exceptions. Redirects are rejected: they would
-lead the client, with its key, to any address. A 401 is rejected: it is about the stored credential, and would make
-clients discard their own. Headers that affect this server's origin in a browser, such as cookies, are dropped, and
-scripts are sandboxed. `Cache-Control` is made private, so that no shared cache serves a response to other users.
+lead the client, with its key, to any address. A 401 is rejected: it is about the server's credential, or with
+`forwardToken` about the user's token at another server, and would make clients discard their own. Headers that affect
+this server's origin in a browser, such as cookies, are dropped, and scripts are sandboxed. `Cache-Control` is made
+private, so that no shared cache serves a response to other users.
 """
 
 from collections.abc import Sequence

@@ -52,8 +52,8 @@ TUNNEL_LIMITS = Limits(
 )
 """For port-forwards to the virtual clusters in a cluster (`tunnel.py`). A separate pool: they never take the slots of
 users' exec. Each virtual cluster has limits of its own."""
-PROGRAM_LIMITS = Limits(max_websockets=1)
-"""For one run of another program, such as Helm, which asks an older cluster for all its groups at once, and may hold a
+HELM_LIMITS = Limits(max_websockets=1)
+"""For one run of Helm, which asks an older cluster for all its groups at once, and may hold a
 watch for each kind in a chart."""
 WATCH_LIMITS = Limits(max_requests=80, max_websockets=1, max_queued=80, connect_seconds=5, response_header_seconds=30)
 """For watches of the controllers. A separate pool, so long-lived watches do not block short requests."""
@@ -246,9 +246,9 @@ class UpstreamRegistry:
         return self._open_cluster(name, HEALTH_PROBE_LIMITS, CONTROLLER_AGENT)
 
     @asynccontextmanager
-    async def open_program_upstream(self, name: str) -> AsyncIterator[Upstream]:
-        """Opens an Upstream to a cluster for one run of another program. Raises NotConnected."""
-        upstream = self._open_cluster(name, PROGRAM_LIMITS)
+    async def open_helm_upstream(self, name: str) -> AsyncIterator[Upstream]:
+        """Opens an Upstream to a cluster for one run of Helm. Raises NotConnected."""
+        upstream = self._open_cluster(name, HELM_LIMITS)
         try:
             yield upstream
         finally:
@@ -305,10 +305,10 @@ class UpstreamRegistry:
         return found.dialer if isinstance(found.dialer, TunnelDialer) else None
 
     @asynccontextmanager
-    async def open_virtual_cluster_program(self, namespace: str, name: str) -> AsyncIterator[Upstream]:
-        """Opens an Upstream to a virtual cluster for one run of another program. Raises NotConnected."""
+    async def open_virtual_cluster_helm_upstream(self, namespace: str, name: str) -> AsyncIterator[Upstream]:
+        """Opens an Upstream to a virtual cluster for one run of Helm. Raises NotConnected."""
         self.virtual_cluster_system_upstream(namespace, name)  # it is neither gone nor being deleted
-        async with self._open_virtual_cluster(namespace, name, PROGRAM_LIMITS) as upstream:
+        async with self._open_virtual_cluster(namespace, name, HELM_LIMITS) as upstream:
             yield upstream
 
     @asynccontextmanager

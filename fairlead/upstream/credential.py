@@ -28,10 +28,6 @@ class ServiceAccount:
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
-    @property
-    def user(self) -> str:
-        return f"system:serviceaccount:{self.namespace}:{self.name}"
-
 
 @dataclass(frozen=True, slots=True)
 class Credential:

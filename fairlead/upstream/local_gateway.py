@@ -24,7 +24,7 @@ from fairlead.core.errors import ApiError
 from fairlead.upstream.access import ClusterEndpoint, Request
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.kube_client import RequestSender
-from fairlead.upstream.messages import NEVER_FORWARDED, Response, select_headers
+from fairlead.upstream.messages import BODYLESS_STATUSES, NEVER_FORWARDED, Response, select_headers
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -33,7 +33,7 @@ MAX_CONNECTIONS = 256
 READ_BYTES = 64 * 1024
 IDLE_SECONDS = 120.0
 CLOSE_SECONDS = 5.0
-BODYLESS = frozenset({204, 304})
+_KNOWN_STATUSES = frozenset(map(int, HTTPStatus))
 _DROPPED = NEVER_FORWARDED - {"content-length"}
 """Of the response: hop-by-hop headers. Its length is kept."""
 
@@ -105,7 +105,9 @@ class _Connections:
             await _send_error(writer, HTTPStatus.BAD_REQUEST, "the request is not valid HTTP/1.1")
             return False
         if not secrets.compare_digest(request.authorization, self._authorization):
-            await _send_error(writer, HTTPStatus.UNAUTHORIZED, "this address is for another program")
+            await _send_error(
+                writer, HTTPStatus.UNAUTHORIZED, "the bearer token of this local gateway is missing or wrong"
+            )
             return False
         try:
             response = await self._sender.send(await request.read())
@@ -203,7 +205,7 @@ class _RequestReader:
 async def _send_response(writer: asyncio.StreamWriter, response: Response, method: str) -> None:
     headers = select_headers(response.headers, _DROPPED)
     has_length = any(name == "content-length" for name, _ in headers)
-    has_body = method != "HEAD" and response.status not in BODYLESS
+    has_body = method != "HEAD" and response.status not in BODYLESS_STATUSES
     is_chunked = has_body and not has_length
     writer.write(_encode_head(response.status, [*headers, *([("transfer-encoding", "chunked")] if is_chunked else [])]))
     while chunk := await response.read_chunk():
@@ -225,7 +227,5 @@ async def _send_error(writer: asyncio.StreamWriter, code: HTTPStatus, message: s
 
 def _encode_head(status: int, headers: Sequence[tuple[str, str]]) -> bytes:
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
-    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase if status in _KNOWN else ''}\r\n{lines}\r\n".encode("latin-1")
-
-
-_KNOWN = frozenset(map(int, HTTPStatus))
+    phrase = HTTPStatus(status).phrase if status in _KNOWN_STATUSES else ""
+    return f"HTTP/1.1 {status} {phrase}\r\n{lines}\r\n".encode("latin-1")

@@ -9,7 +9,7 @@ credential --cluster-info`.
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -38,6 +38,7 @@ from fairlead.core.cluster_exports import (
     build_argocd_secret,
     build_profile,
     build_stored_key,
+    is_due,
 )
 from fairlead.core.objects import Object, get_path, metadata, name_of
 
@@ -217,10 +218,7 @@ class _SecretExporter:
                 yield key
 
     def _is_due(self, key: Object) -> bool:
-        """Whether half of its life is over."""
-        end = expiry_time(key)
-        half = timedelta(seconds=int(get_path(key, "spec.ttl") or 0) / 2)
-        return end is None or end - self._now < half
+        return is_due(expiry_time(key), int(get_path(key, "spec.ttl") or 0), self._now)
 
     def _build_secret(self, cluster: Object) -> Object:
         options = self._options

@@ -180,12 +180,13 @@ class ClusterCredentialController:
         if not isinstance(ref, KubeconfigRef):
             return None
         entry = self._secrets.get_cached(ref.namespace, ref.name)
+        if entry is None:
+            return None
         try:
             kubeconfig = self._upstreams.read_kubeconfig(ref)
-            endpoint = parse_kubeconfig(kubeconfig)
-        except (NotConnected, InvalidKubeconfig):
+            endpoint = self._upstreams.load_endpoint(ref)
+        except NotConnected:
             return None
-        assert entry is not None
         follows_file = bool(kubeconfig_file(decode(entry)))
         return _Stored(ref, entry.revision, kubeconfig, endpoint, read_credential(endpoint), follows_file)
 

@@ -14,7 +14,6 @@ from binascii import Error as NotBase64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Final
 from urllib.parse import quote
 
@@ -37,6 +36,7 @@ from fairlead.core.cluster_exports import (
     Gateways,
     build_argocd_secret,
     build_stored_key,
+    is_due,
     secret_name,
 )
 from fairlead.core.errors import BadRequest, NotFound
@@ -90,10 +90,6 @@ class _Result:
         return self.reason == EXPORTED
 
 
-class _NotFound(Exception):
-    """The object does not exist in the cluster."""
-
-
 class ClusterExportController:
     name, workers = "cluster-exports", 4
 
@@ -139,9 +135,9 @@ class ClusterExportController:
         if is_destination or key in self._destinations:
             self._destinations.add(key)
             yield key
-        now = (meta["uid"], dict(meta.get("labels") or {}), "deletionTimestamp" in meta)
-        if self._seen.get(key) != now:
-            self._seen[key] = now
+        facts = (meta["uid"], dict(meta.get("labels") or {}), "deletionTimestamp" in meta)
+        if self._seen.get(key) != facts:
+            self._seen[key] = facts
             yield from self._destinations - {key}
 
     def _keys_for_access_key(self, key: Key, entry: Entry | None) -> Iterator[Key]:
@@ -212,89 +208,84 @@ class ClusterExportController:
         }
         former = [each for each in keys if not _is_wanted(each, export, wanted)]
         await self._remove_former(name, former)
-        pending = _Pass(self._access.cluster_api(name), export, truncate_with_hash(name), self._gateways())
+        sync = _Sync(self._access.cluster_api(name), export, truncate_with_hash(name), self._gateways())
         remaining = [each for each in keys if each not in former]
-        return await self._write_secrets(pending, wanted, remaining)
+        return await self._write_secrets(sync, wanted, remaining)
 
-    async def _write_secrets(self, now: "_Pass", wanted: Mapping[str, Object], keys: Iterable[Object]) -> _Result:
-        path = _secrets_path(now.export.namespace)
-        listed = await now.api.get(f"{path}?labelSelector={EXPORT_LABEL}%3D{ExportFormat.ARGOCD.value}")
+    async def _write_secrets(self, sync: "_Sync", wanted: Mapping[str, Object], keys: Iterable[Object]) -> _Result:
+        path = _secrets_path(sync.export.namespace)
+        listed = await sync.api.get(f"{path}?labelSelector={EXPORT_LABEL}%3D{ExportFormat.ARGOCD.value}")
         secrets = {name_of(each): each for each in listed.get("items") or ()}
         for name, cluster in wanted.items():
             own_keys = [each for each in keys if _annotations(each)[CLUSTER_UID_ANNOTATION] == metadata(cluster)["uid"]]
-            await self._keep_secret(now, cluster, secrets.pop(secret_name(name), None), own_keys)
+            await self._keep_secret(sync, cluster, secrets.pop(secret_name(name), None), own_keys)
         for secret in secrets.values():  # of clusters that are gone, with their keys
-            if now.is_own(secret):
-                await _delete(now.api, f"{path}/{name_of(secret)}", secret)
-        return now.result(len(wanted))
+            if sync.is_own(secret):
+                await _delete(sync.api, f"{path}/{name_of(secret)}", secret)
+        return sync.result(len(wanted))
 
-    async def _keep_secret(self, now: "_Pass", cluster: Object, secret: Object | None, keys: list[Object]) -> None:
-        path = f"{_secrets_path(now.export.namespace)}/{secret_name(name_of(cluster))}"
-        if secret is None:
-            with suppress(_NotFound):
-                secret = await _get(now.api, path)
-        if secret is not None and not now.is_own(secret):
-            now.foreign.append(name_of(secret))
+    async def _keep_secret(self, sync: "_Sync", cluster: Object, secret: Object | None, keys: list[Object]) -> None:
+        path = f"{_secrets_path(sync.export.namespace)}/{secret_name(name_of(cluster))}"
+        secret = secret or await _get(sync.api, path)
+        if secret is not None and not sync.is_own(secret):
+            sync.foreign.append(name_of(secret))
             for key in keys:
                 await self._delete_key(key)
             return
         token = _token_of(secret)
-        current = next((each for each in keys if self._is_usable(each, now, secret, token)), None)
+        current = next((each for each in keys if self._is_usable(each, sync, secret, token)), None)
         if current is None:
-            current, token = await self._create_key(now, cluster)
+            current, token = await self._create_key(sync, cluster)
             try:
-                await self._write(now, cluster, secret, _export_key(current, token))
+                await self._write(sync, cluster, secret, _export_key(current, token))
             except (UpstreamError, RemoteApiError):
                 await self._delete_key(current)  # its value is nowhere
                 raise
         else:
-            await self._write(now, cluster, secret, _export_key(current, token))
-        await self._end_former(now, current, keys)
+            await self._write(sync, cluster, secret, _export_key(current, token))
+        await self._end_former(sync, current, keys)
 
-    def _is_usable(self, key: Object, now: "_Pass", secret: Object | None, token: str) -> bool:
-        """Whether the Secret contains the value of this key, the key is accepted, and less than half of its life is
-        over."""
-        end = expires_at(key)
+    def _is_usable(self, key: Object, sync: "_Sync", secret: Object | None, token: str) -> bool:
+        """Whether the Secret contains the value of this key, the key is accepted, and it is not due."""
         return (
             secret is not None
             and _annotations(secret).get(KEY_NAME_ANNOTATION) == name_of(key)
             and bool(token)
             and self._digest(token) == get_path(key, "spec.key")
-            and get_path(key, "spec.user") == now.export.user
+            and get_path(key, "spec.user") == sync.export.user
             and not is_disabled(key)
             and not get_path(key, "status.expired")
-            and end is not None
-            and end - self._registry.clock.now() > timedelta(seconds=ttl_seconds(key) / 2)
+            and not is_due(expires_at(key), ttl_seconds(key), self._registry.clock.now())
         )
 
-    async def _create_key(self, now: "_Pass", cluster: Object) -> tuple[Object, str]:
+    async def _create_key(self, sync: "_Sync", cluster: Object) -> tuple[Object, str]:
         limit = self._max_ttl()
-        spec = {"user": now.export.user, "ttl": min(KEY_SECONDS, limit) if limit else KEY_SECONDS}
-        body = build_stored_key(cluster, spec, (DESTINATION_LABEL, now.destination))
-        metadata(body)["annotations"][NAMESPACE_ANNOTATION] = now.export.namespace
+        spec = {"user": sync.export.user, "ttl": min(KEY_SECONDS, limit) if limit else KEY_SECONDS}
+        body = build_stored_key(cluster, spec, (DESTINATION_LABEL, sync.destination))
+        metadata(body)["annotations"][NAMESPACE_ANNOTATION] = sync.export.namespace
         body["apiVersion"] = self._keys.kind.api_version
         created: Object = json.loads(await self._keys.create(body, "", server_write_options()))
         return created, str(get_path(created, "spec.key"))
 
-    async def _write(self, now: "_Pass", cluster: Object, secret: Object | None, key: ExportKey) -> None:
+    async def _write(self, sync: "_Sync", cluster: Object, secret: Object | None, key: ExportKey) -> None:
         """Creates the Secret, or changes what differs. What others have added to its data stays."""
-        body = build_argocd_secret(cluster, now.gateways, key, now.export.namespace, "")
-        collection = _secrets_path(now.export.namespace)
+        body = build_argocd_secret(cluster, sync.gateways, key, sync.export.namespace, "")
+        collection = _secrets_path(sync.export.namespace)
         if secret is None:
-            await now.api.create(collection, body)
+            await sync.api.create(collection, body)
         elif not _has(secret, body):
             former: Object = dict.fromkeys(metadata(secret).get("labels") or {})
             meta = {**metadata(body), "labels": {**former, **metadata(body)["labels"]}}
             meta["resourceVersion"] = metadata(secret).get("resourceVersion")
-            await now.api.patch(f"{collection}/{name_of(secret)}", {"metadata": meta, "data": body["data"]})
+            await sync.api.patch(f"{collection}/{name_of(secret)}", {"metadata": meta, "data": body["data"]})
 
-    async def _end_former(self, now: "_Pass", current: Object, keys: Iterable[Object]) -> None:
+    async def _end_former(self, sync: "_Sync", current: Object, keys: Iterable[Object]) -> None:
         """Deletes other keys of the same Secret, once it has been written for a while."""
         former = [each for each in keys if name_of(each) != name_of(current)]
         created = parse_rfc3339(metadata(current)["creationTimestamp"]) or self._registry.clock.now()
         left = OVERLAP_SECONDS - (self._registry.clock.now() - created).total_seconds()
         if former and left > 0:
-            now.requeue = min(now.requeue, left)
+            sync.requeue = min(sync.requeue, left)
             return
         for key in former:
             await self._delete_key(key)
@@ -320,11 +311,11 @@ class ClusterExportController:
         for key in keys:
             api = self._access.cluster_api(destination)
             path = f"{_secrets_path(_annotations(key).get(NAMESPACE_ANNOTATION, ''))}/{secret_name(_cluster_of(key))}"
-            with suppress(_NotFound):
-                secret = await _get(api, path)
-                found = _annotations(secret)
-                if (found.get(INSTALLATION_ANNOTATION), found.get(KEY_NAME_ANNOTATION)) == (installation, name_of(key)):
-                    await _delete(api, path, secret)
+            secret = await _get(api, path)
+            found = _annotations(secret) if secret is not None else {}
+            written = found.get(INSTALLATION_ANNOTATION), found.get(KEY_NAME_ANNOTATION)
+            if secret is not None and written == (installation, name_of(key)):
+                await _delete(api, path, secret)
             await self._delete_key(key)
 
     async def _delete_key(self, key: Object) -> None:
@@ -353,7 +344,7 @@ class ClusterExportController:
 
 
 @dataclass(slots=True)
-class _Pass:
+class _Sync:
     """One pass over the Secrets of a destination, and what was found."""
 
     api: KubeApi
@@ -444,12 +435,13 @@ def _labels(obj: Object) -> Mapping[str, str]:
     return metadata(obj).get("labels") or {}
 
 
-async def _get(api: KubeApi, path: str) -> Object:
+async def _get(api: KubeApi, path: str) -> Object | None:
+    """None if it does not exist in the cluster."""
     try:
         return await api.get(path)
     except RemoteApiError as error:
         if error.status == 404:
-            raise _NotFound from error
+            return None
         raise
 
 

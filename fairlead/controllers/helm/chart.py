@@ -198,18 +198,13 @@ def manifest_chart_files(release: Release) -> Mapping[str, str]:
 
 
 def build_kubeconfig(endpoint: ClusterEndpoint, namespace: str) -> Object:
-    """The kubeconfig for helm."""
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    cluster: Object = {
-        "server": f"https://{host}:{endpoint.port}{endpoint.base_path}",
+    """The kubeconfig for helm, with an endpoint of `upstream/local_gateway.py`."""
+    cluster = {
+        "server": f"https://{endpoint.host}:{endpoint.port}",
         "tls-server-name": endpoint.tls_server_name,
+        "certificate-authority-data": b64encode(endpoint.ca_data.encode()).decode(),
     }
-    if endpoint.ca_data:
-        cluster["certificate-authority-data"] = _base64(endpoint.ca_data)
-    user: Object = {"token": endpoint.token} if endpoint.token else {}
-    if endpoint.client_certificate:
-        user["client-certificate-data"] = _base64(endpoint.client_certificate)
-        user["client-key-data"] = _base64(endpoint.client_key)
+    user = {"token": endpoint.token}
     context = {"cluster": "cluster", "user": "user", "namespace": namespace}
     return {
         "apiVersion": "v1",
@@ -219,7 +214,3 @@ def build_kubeconfig(endpoint: ClusterEndpoint, namespace: str) -> Object:
         "contexts": [{"name": "context", "context": context}],
         "current-context": "context",
     }
-
-
-def _base64(text: str) -> str:
-    return b64encode(text.encode()).decode()

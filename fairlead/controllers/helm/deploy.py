@@ -42,7 +42,7 @@ class ChartDeployer(Protocol):
 @dataclass(frozen=True, slots=True)
 class ReleaseTarget:
     """The cluster that a release is in. `name` is for messages; `open_endpoint` and `api` raise UpstreamError. `api` is
-    for an impersonated user; empty: for the stored credential."""
+    for an impersonated user; empty: for the credential of the server or its agent."""
 
     name: str
     open_endpoint: Callable[[], AbstractAsyncContextManager[ClusterEndpoint]]
@@ -174,7 +174,7 @@ def _place_of(run: HelmRun) -> tuple[str, str, str]:
 
 
 def cluster_target(clusters: ClusterAccess, cluster: str) -> ReleaseTarget:
-    """A connected cluster, with its stored credential."""
+    """A connected cluster."""
     return ReleaseTarget(
         cluster, lambda: clusters.open_cluster_endpoint(cluster), lambda user: clusters.cluster_api(cluster, user)
     )

@@ -40,7 +40,7 @@ from fairlead.upstream.access import ClusterEndpoint
 MAX_MESSAGE_LENGTH = 2_000
 FORCE_CONFLICTS = "--force-conflicts"
 MISSING_HELM = f"there is no program `{HELM}` on the server's PATH; {HELM_ADVICE}"
-CLUSTER_NOT_REACHED = "helm could not reach the cluster, or the cluster rejected the stored credential"
+CLUSTER_NOT_REACHED = "helm could not reach the cluster, or the cluster rejected the server's credential"
 
 # Prefixes of errors about the release itself, not about the download of the chart or the connection to the cluster.
 _release_error = re.compile(
@@ -211,7 +211,7 @@ class Helm:
         try:
             try:
                 folder = await asyncio.to_thread(_create_folder, endpoint, release)
-                secret = (endpoint.token, endpoint.client_key, release.chart.password, *address, str(folder))
+                secret = (endpoint.token, release.chart.password, *address, str(folder))
                 yield _HelmRun(folder, program, [text for text in secret if text])
             # Disk full, too many processes or files, an argument that is too long or has a NUL, a child that exits
             # before it is watched: all concern this run only, and must not end the server.

@@ -86,13 +86,13 @@ class RegistryClusterAccess:
 
     @asynccontextmanager
     async def open_cluster_endpoint(self, cluster: str) -> AsyncIterator[ClusterEndpoint]:
-        async with self.upstreams.open_program_upstream(cluster) as upstream, local_gateway(upstream) as endpoint:
+        async with self.upstreams.open_helm_upstream(cluster) as upstream, local_gateway(upstream) as endpoint:
             yield endpoint
 
     @asynccontextmanager
     async def open_virtual_cluster_endpoint(self, namespace: str, name: str) -> AsyncIterator[ClusterEndpoint]:
         async with (
-            self.upstreams.open_virtual_cluster_program(namespace, name) as upstream,
+            self.upstreams.open_virtual_cluster_helm_upstream(namespace, name) as upstream,
             local_gateway(upstream) as endpoint,
         ):
             yield endpoint

