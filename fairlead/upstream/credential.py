@@ -76,9 +76,15 @@ def _read_token(token: str) -> Credential:
 def _read_time(value: Any) -> datetime | None:
     """A NumericDate of a JWT."""
     try:
-        return datetime.fromtimestamp(value, UTC)
+        return _plausible(datetime.fromtimestamp(value, UTC))
     except (TypeError, ValueError, OverflowError, OSError):
         return None
+
+
+def _plausible(moment: datetime) -> datetime | None:
+    """None outside of these years: 9999 stands for no end, and times near either end of the calendar cannot be computed
+    with."""
+    return moment if 2000 <= moment.year <= 9000 else None
 
 
 def _read_certificate(pem: str) -> Credential:
@@ -87,8 +93,8 @@ def _read_certificate(pem: str) -> Credential:
     groups = certificate.subject.get_attributes_for_oid(x509.NameOID.ORGANIZATION_NAME)
     return Credential(
         type=CERTIFICATE,
-        issued=certificate.not_valid_before_utc,
-        expires=certificate.not_valid_after_utc,
+        issued=_plausible(certificate.not_valid_before_utc),
+        expires=_plausible(certificate.not_valid_after_utc),
         user=str(names[0].value) if names else "",
         groups=tuple(str(each.value) for each in groups),
     )
