@@ -1,10 +1,9 @@
 """Address policy for connected clusters: protects against server-side request forgery (SSRF).
 
 Users who connect a cluster choose where this server sends requests. Only public addresses are allowed by default;
-loopback, private networks and cloud metadata services only if the setting `cluster_networks` lists them, and proxies
-only if `cluster_proxies` does. Each new
+loopback, private networks and cloud metadata services only if the setting `cluster_networks` lists them. Each new
 connection resolves the host name once, checks the address, and connects to that same address. DNS rebinding therefore
-has no effect.
+has no effect. Behind a proxy, which `cluster_proxies` has to list, only addresses are checked: it resolves names.
 
 Errors contain neither host name nor address: users of a cluster see them, and must not learn about internal DNS.
 """

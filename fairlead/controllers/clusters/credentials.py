@@ -26,11 +26,11 @@ from fairlead.controllers.clusters.renewal import (
     FAILED,
     RenewalError,
     check_rights,
-    half_life,
+    find_postponed_renewal,
     reason_not_renewable,
+    renewal_time,
     request_credential,
     try_credential,
-    worth_keeping_until,
 )
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import ApiError, NotFound
@@ -208,7 +208,7 @@ class ClusterCredentialController:
         problem = OVERWRITTEN if replaced == stored.digest else None
         now = self._registry.clock.now()
         # The rights are checked now, if there is not much time left.
-        due = half_life(stored.credential)
+        due = renewal_time(stored.credential)
         first = now if is_soon(stored.credential, now) else due
         found = self._progress[key] = _Progress(stored.digest, max(first, now), problem, replaced)
         return found
@@ -218,7 +218,7 @@ class ClusterCredentialController:
         one is stored."""
         credential = stored.credential
         now = self._registry.clock.now()
-        due = half_life(credential)
+        due = renewal_time(credential)
         progress.next_attempt = now + _retry_delay(credential, now)
         if progress.replaced == stored.digest:  # another one would be overwritten, too
             return False
@@ -246,7 +246,7 @@ class ClusterCredentialController:
         fields = await request_credential(client, stored.credential, stored.endpoint.client_certificate)
         kubeconfig = with_user_fields(stored.kubeconfig, fields)
         renewed = read_credential(parse_kubeconfig(kubeconfig))
-        until = worth_keeping_until(stored.credential, renewed, self._registry.clock.now())
+        until = find_postponed_renewal(stored.credential, renewed, self._registry.clock.now())
         if until is not None:
             self._progress[key].next_attempt = until
             self._progress[key].problem = None
@@ -261,7 +261,7 @@ class ClusterCredentialController:
             return False
         self._progress[key] = _Progress(
             digest=kubeconfig_digest(kubeconfig),
-            next_attempt=half_life(renewed),
+            next_attempt=renewal_time(renewed),
             replaced=stored.digest,
             written=revision,
         )
@@ -347,7 +347,7 @@ def _describe(credential: Credential, expiry: Expiry | None, is_renewed: bool) -
         return {"type": credential.type, "state": UNLIMITED}
     state = VALID if expiry is None else EXPIRED if expiry.reason == EXPIRED else EXPIRING
     facts = {"type": credential.type, "state": state, "expirationTimestamp": timestamp(credential.expires)}
-    return {**facts, "renewalTimestamp": timestamp(half_life(credential))} if is_renewed else facts
+    return {**facts, "renewalTimestamp": timestamp(renewal_time(credential))} if is_renewed else facts
 
 
 def _retry_delay(credential: Credential, now: datetime) -> timedelta:

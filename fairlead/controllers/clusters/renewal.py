@@ -87,16 +87,15 @@ def reason_not_renewable(credential: Credential) -> str:
     return ""
 
 
-def half_life(credential: Credential) -> datetime:
+def renewal_time(credential: Credential) -> datetime:
     """When it is to be renewed. Only for those that can be renewed."""
     assert credential.issued is not None and credential.lifetime is not None
     return credential.issued + credential.lifetime / 2
 
 
-def worth_keeping_until(old: Credential, new: Credential, now: datetime) -> datetime | None:
-    """Until when the old one is worth more, if the cluster gives only short ones now; None to switch to the new one.
-
-    Raises RenewalError if the new one is none to switch to."""
+def find_postponed_renewal(old: Credential, new: Credential, now: datetime) -> datetime | None:
+    """When to ask again, if the cluster gives only credentials now that end before the old one; None to switch to the
+    new one. Raises RenewalError if the new one cannot be used."""
     if reason := reason_not_renewable(new):
         raise RenewalError(FAILED, f"the cluster's new credential cannot be used: {reason}; the old one stays in use")
     assert old.expires is not None and new.expires is not None and new.lifetime is not None
