@@ -165,7 +165,8 @@ class RunnerActions:
         engine = self._find_engine(workspace)
         if engine is not None and not isinstance(engine, SnapshotEngine):
             raise Refused(409, f"the engine {engine.name} has no snapshots")
-        found = await engine.list_snapshots(workspace.uid) if engine is not None else ()
+        is_for_other_owner = workspace.record is not None and workspace.record.is_for_other_owner
+        found = await engine.list_snapshots(workspace.uid) if engine is not None and not is_for_other_owner else ()
         shown = [{"id": each.id, "createdAt": timestamp(each.created_at), "bytes": each.size} for each in found]
         await send_json(stream, {"snapshots": shown})
 

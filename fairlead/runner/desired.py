@@ -48,6 +48,8 @@ CONTAINER_FIELDS = ("provider", "workspaceEnv", "initEnv")
 LIMIT_OPTIONS = ("memory", "cpus", "processes", ALLOW, RUNNER_SELECTOR, WEB_IDE)
 """Options that are not for the engine: limits and permissions, what the server has decided on already, and the editor
 that every engine can run."""
+MAX_RESTORED_PATH = 4096
+"""Characters. No longer path can be opened."""
 DECIDED_OPTIONS = PLACEMENT_OPTIONS | SIZE_OPTIONS
 
 _CPUS = re.compile(r"(\d+(?:\.\d+)?)(m?)")
@@ -230,7 +232,10 @@ def _read_restore(value: Any) -> tuple[str, str]:
         return "", ""
     match value:
         case {"snapshot": str(snapshot), "path": str(path)} if snapshot and path and "\0" not in path:
-            return snapshot, path
+            if len(path) <= MAX_RESTORED_PATH:
+                return snapshot, path
+            message = f"the path of the option {RESTORE} has {len(path)} characters; it can have {MAX_RESTORED_PATH}"
+            raise EngineError(Reason.CONFIGURATION_INVALID, message)
     message = f'the option {RESTORE} must have the ID of a snapshot as "snapshot", and a "path"'
     raise EngineError(Reason.CONFIGURATION_INVALID, message)
 

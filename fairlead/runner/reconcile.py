@@ -17,7 +17,7 @@ from fairlead.client import ClientError
 from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.waiting import Signal
-from fairlead.core.workspaces import KEEP_CONTAINER, RESTORE, SNAPSHOT
+from fairlead.core.workspaces import KEEP_CONTAINER, RESTORE
 from fairlead.runner.answers import parse_revision
 from fairlead.runner.api import is_gone
 from fairlead.runner.decisions import (
@@ -130,9 +130,12 @@ class WorkspaceReconciler:
         """Requests an `up`, and returns the ID of its task. It joins one that is under way, unless that does not do
         what is asked for: then it raises EngineError."""
         record = self._require_record()
-        task = self._require_record().last_task
+        if options.get(RESTORE) and record.is_for_other_owner:
+            message = "the owner has changed, and snapshots are not for the new one; run `up` without restore first"
+            raise EngineError(OWNER_CHANGED, message)
+        task = record.last_task
         if task is not None and (task.type, task.status) == (UP, RUNNING):
-            for name in (SNAPSHOT, RESTORE):
+            for name in ONE_TIME_OPTIONS:
                 if options.get(name) and options.get(name) != record.options.get(name):
                     raise EngineError(
                         UP_UNDER_WAY, f"another `up` is under way, without {name}; wait until it has ended"
@@ -207,7 +210,8 @@ class WorkspaceReconciler:
         if is_transferred:
             await self._record_owner_change()
         if self._work.is_busy:
-            if must_cancel(self._work.type, wanted, record):
+            is_for_former = is_transferred and self._work.type == UP  # also if an `up` for the new owner is requested
+            if is_for_former or must_cancel(self._work.type, wanted, record):
                 self._work.cancel()
             return await self._report(wanted, record, None)
         try:
@@ -215,6 +219,8 @@ class WorkspaceReconciler:
         except EngineError as error:
             log.warning("the state of a workspace is unknown", uid=self.uid, error=error.message)
             return POLL_SECONDS
+        if self._object is not None and has_new_owner(read_wanted(self._object), self.record):
+            return 0.0  # since the engine was asked: what was requested meanwhile must not have the former container
         record = self._note_reboot(self._require_record(), wanted, observed)  # requests may have changed it meanwhile
         now, retention = self._services.clock.now(), self._services.orphan_retention
         due = due_task(wanted, record, observed.state, now, retention)

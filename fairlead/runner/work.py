@@ -49,6 +49,7 @@ class TaskWork:
         self._work: asyncio.Task[None] | None = None
         self._running: RunningTask | None = None
         self._type = ""
+        self._owner = ""
         self._step = ""
 
     @property
@@ -81,7 +82,7 @@ class TaskWork:
             engine = record.engine or find_engine(services, workspace)
             record = replace(record, engine=engine, source=choose_source(workspace, record))
         services.journal.put(record)
-        self._type, self._step = type, task.step
+        self._type, self._owner, self._step = type, record.owner, task.step
         task_log = services.logs.open(self._uid, task.id)
         self._running = RunningTask(task.id, task_log, services.clock, self._note_step)
         if task.attempts > 1:
@@ -157,7 +158,9 @@ class TaskWork:
         if ended.type == UP and ended.reason != CANCELLED:
             record = replace(record, is_up_due=False)
         if (ended.type, ended.status) == (UP, SUCCEEDED):
-            record = replace(record, is_for_other_owner=False, host_boot=self._services.host_boot)
+            # If the owner has changed meanwhile, the container is that of the former one.
+            is_for_other_owner = record.is_for_other_owner and record.owner != self._owner
+            record = replace(record, is_for_other_owner=is_for_other_owner, host_boot=self._services.host_boot)
         if (ended.type, ended.status) == (DELETE, SUCCEEDED):
             record = replace(record, is_for_other_owner=False, source="", host_boot="")
         running.log_message(*_describe_end(ended))
@@ -205,6 +208,9 @@ async def _bring_up(
         raise EngineError(Reason.SNAPSHOT_FAILED, f"the engine {engine.name} has no snapshots; leave the option out")
     source = parse_source(record.source)
     observed = await engine.status(record.uid)
+    if record.is_for_other_owner and observed.state in (ContainerState.RUNNING, ContainerState.BUSY):
+        # What follows may wait, or fail: until then, nothing of the former owner is to run for the new one.
+        await engine.stop(record.uid, running)
     is_new = bool(record.options.get("recreate") or record.options.get("reset") or record.is_for_other_owner)
     is_build = observed.state is ContainerState.NOT_FOUND or is_new
     if is_build and (shortage := services.disk.find_shortage()):

@@ -160,6 +160,10 @@ async def test_snapshots_are_taken_listed_and_restored_once(
     seen = [(each.takes_snapshot, each.restored_snapshot, each.restored_path) for each in runner.engine.specs]
     assert seen == [(False, "", ""), (True, "", ""), (False, "s1", "/opt"), (False, "", "")]
     assert {each.dev_container_path for each in runner.engine.specs} == {"a.json"}
+    long = {"snapshot": "s1", "path": "/" * 4097}
+    failed = await request(actions, "up", options={"restore": long})
+    assert failed.exit_code == 1
+    assert b"the path of the option restore has 4097 characters; it can have 4096" in failed.output[STDOUT]
     for wrong in ("s1", {"snapshot": "s1"}, {"snapshot": "s1", "path": "a\0b"}, {"snapshot": 1, "path": "/"}):
         failed = await request(actions, "up", options={"restore": wrong})
         assert failed.exit_code == 1 and b"the option restore must have" in failed.output[STDOUT]
@@ -175,6 +179,32 @@ async def test_an_up_that_does_something_else_is_not_joined_for_a_snapshot(
             await request(actions, "up", options=options)
         assert refused.value.code == 409
     assert (await first).exit_code == 0
+
+
+@pytest.mark.parametrize("option", ["recreate", "reset"])
+async def test_a_restore_is_not_joined_for_a_new_container(
+    actions: RunnerActions, runner: RunnerFixture, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.setattr(runner.engine, "list_snapshots", list_one_snapshot, raising=False)
+    await request(actions, "up")
+    options = {"restore": {"snapshot": "s1", "path": "/opt"}}
+    restore = asyncio.create_task(request(actions, "up", options=options))
+    await asyncio.sleep(1.5)
+    with pytest.raises(Refused, match=f"another `up` is under way, without {option}; wait") as refused:
+        await request(actions, "up", options={option: True})
+    assert refused.value.code == 409
+    assert (await restore).exit_code == 0
+
+
+async def test_snapshots_of_the_earlier_owner_are_not_listed(
+    actions: RunnerActions, runner: RunnerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner.engine, "list_snapshots", list_one_snapshot, raising=False)
+    await request(actions, "up")
+    assert len((await request(actions, "snapshots")).decode()["snapshots"]) == 1
+    runner.api.change("u", spec={"owner": {"user": "grace"}})
+    await eventually(lambda: runner.record().is_for_other_owner)
+    assert (await request(actions, "snapshots")).decode() == {"snapshots": []}
 
 
 async def test_an_engine_without_snapshots_says_so(actions: RunnerActions, runner: RunnerFixture) -> None:

@@ -5,11 +5,12 @@ import asyncio
 import pytest
 
 from fairlead.core.objects import Object
+from fairlead.core.workspaces import UP_ANNOTATION
 from fairlead.runner.decisions import FORCE
-from fairlead.runner.engines.contract import EngineError, Reason
+from fairlead.runner.engines.contract import EngineError, EngineStatus, Reason
 from tests.harness.eventually import eventually
 from tests.runner.conftest import RunnerFixture
-from tests.runner.test_workspaces import RUNS, bring_up
+from tests.runner.test_workspaces import RUNS, SOURCE, bring_up
 
 MEBIBYTE = 1024 * 1024
 
@@ -162,6 +163,99 @@ async def test_an_up_for_the_earlier_owner_is_cancelled_and_a_failed_one_does_no
     await up(runner)
     assert [spec.recreate for spec in runner.engine.specs[-2:]] == [True, True]
     assert runner.engine.specs[-1].owner == "team/ops"
+
+
+@pytest.fixture
+def held_event(runner: RunnerFixture, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """The Event about another owner is recorded when this is set."""
+    released, record_event = asyncio.Event(), runner.api.record_event
+
+    async def hold(workspace: Object, reason: str, message: str, type: str) -> None:
+        if reason == "OwnerChanged":
+            await released.wait()
+        await record_event(workspace, reason, message, type)
+
+    monkeypatch.setattr(runner.api, "record_event", hold)
+    return released
+
+
+async def test_a_restore_for_a_new_owner_is_refused_before_there_is_a_new_container(
+    runner: RunnerFixture, held_event: asyncio.Event
+) -> None:
+    await bring_up(runner)
+    runner.api.change("u", spec={"owner": {"user": "grace"}})
+    await eventually(lambda: runner.record().is_for_other_owner)
+    with pytest.raises(EngineError, match="the owner has changed, and snapshots are not for the new one") as refused:
+        runner.get().request_up({"restore": {"snapshot": "s1", "path": "/opt"}, "keepContainer": True})
+    assert refused.value.reason == "OwnerChanged"
+    held_event.set()
+    await eventually(lambda: runner.api.summary("u") == ("Ready", "Stopped", "StopSucceeded"))
+    assert (len(runner.engine.specs), runner.record().is_for_other_owner) == (1, True)
+
+
+async def test_an_up_for_the_earlier_owner_that_succeeds_meanwhile_does_not_count(
+    runner: RunnerFixture, held_event: asyncio.Event
+) -> None:
+    runner.api.create("u", **SOURCE)
+    await asyncio.sleep(0.1)
+    runner.get().request_up({})
+    await asyncio.sleep(1.5)
+    runner.api.change("u", spec={"owner": {"user": "grace"}})
+    await eventually(lambda: runner.record().tasks[0].status == "Succeeded")
+    held_event.set()
+    await eventually(lambda: runner.api.summary("u")[1] == "Stopped")
+    container = container_name(runner)
+    assert await up(runner, keepContainer=True) != container
+    assert runner.engine.specs[-1].discards_home and not runner.record().is_for_other_owner
+
+
+async def test_the_container_of_the_earlier_owner_stops_before_an_up_that_waits_or_fails(
+    runner: RunnerFixture, held_event: asyncio.Event
+) -> None:
+    await bring_up(runner)
+    runner.free_bytes = 0
+    runner.api.change("u", spec={"owner": {"user": "grace"}})
+    await eventually(lambda: runner.record().is_for_other_owner)
+    runner.get().request_up({"keepContainer": True})
+    held_event.set()
+    await eventually(lambda: runner.api.summary("u") == ("Failed", "Stopped", "DiskFull"))
+    assert len(runner.engine.specs) == 1
+
+
+async def test_an_up_that_is_requested_while_the_owner_changes_has_no_container_of_the_earlier_one(
+    runner: RunnerFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bring_up(runner)
+    asked, released, status = asyncio.Event(), asyncio.Event(), runner.engine.status
+
+    async def hold(uid: str) -> EngineStatus:
+        asked.set()
+        await released.wait()
+        return await status(uid)
+
+    monkeypatch.setattr(runner.engine, "status", hold)
+    await asked.wait()
+    runner.api.change("u", spec={"owner": {"user": "grace"}})
+    await eventually(lambda: runner.get().workspace == runner.api.workspaces["u"])
+    runner.get().request_up({})
+    released.set()
+    await eventually(lambda: runner.api.summary("u")[1] == "Stopped")
+    assert (len(runner.engine.specs), runner.record().is_for_other_owner) == (1, True)
+
+
+async def test_an_up_for_the_earlier_owner_is_cancelled_if_the_new_one_requests_one_at_once(
+    runner: RunnerFixture,
+) -> None:
+    await bring_up(runner)
+    runner.get().request_up({"recreate": True})
+    await asyncio.sleep(1.5)
+    runner.get().request_stop()
+    runner.api.annotate("u", **{UP_ANNOTATION: "now"})
+    runner.api.change("u", spec={"owner": {"user": "grace"}})
+    runner.get().observe(runner.api.workspaces["u"])
+    await eventually(lambda: runner.api.summary("u") == RUNS and not runner.record().is_for_other_owner)
+    assert [each.owner for each in runner.engine.specs] == ["ada", "ada", "grace"]
+    assert runner.engine.specs[-1].discards_home
 
 
 # --- usage ------------------------------------------------------------------------------------------------------------

@@ -3,14 +3,24 @@
 import asyncio
 import dataclasses
 import json
+import os
+import subprocess
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 from fairlead.core.clock import timestamp
 from fairlead.runner.engines.contract import EngineError, ExecOptions, GitSource, Reason, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
+from fairlead.runner.engines.devcontainer.isolation.holder import Holder
+from fairlead.runner.engines.devcontainer.isolation.workspace_holder import SNAPSHOTS
 from fairlead.runner.engines.devcontainer.layout import open_folder, read_json, write_json
+from fairlead.runner.engines.devcontainer.programs import Result
+from fairlead.runner.engines.devcontainer.settings import Settings
+from fairlead.runner.engines.devcontainer.snapshots import TAKE, take_snapshot
 from tests.runner.harness.podman import IMAGE, Containers
 from tests.runner.harness.sessions import run_inside
 from tests.runner.harness.tasks import RecordedTask
@@ -87,6 +97,9 @@ async def test_a_snapshot_keeps_what_a_replaced_container_had_and_gives_it_back(
         with pytest.raises(EngineError, match=problem) as raised:
             await restore(path, id)
         assert raised.value.reason == Reason.SNAPSHOT_FAILED
+    containers.run(UID, "rm", f"{SNAPSHOTS}/{snapshot.id}.tar")
+    with pytest.raises(EngineError, match="the archive of the snapshot 01234567 is not on the disk"):
+        await restore("/opt")
     await engine.delete(UID, RecordedTask())
 
 
@@ -112,6 +125,12 @@ async def test_few_snapshots_are_kept_for_a_time_and_not_for_another_owner(conta
     write_json(folder.snapshots, [{**old, "createdAt": "2020-01-01T00:00:00Z"}, *others])
     containers.run(UID, "touch", "-d", "2020-01-01", "/ws/snapshots/second.tar")
     assert [each.id for each in await engine.list_snapshots(UID)] == ["newest", "third"]
+    restoring = dataclasses.replace(spec, restored_snapshot="newest", restored_path="/etc")
+    for wanted in ({"recreate": True}, {"reset": True}, {"discards_home": True}):
+        with pytest.raises(EngineError, match="does not go with a new one") as raised:
+            await engine.up(dataclasses.replace(restoring, **wanted), RecordedTask())
+        assert raised.value.reason == Reason.SNAPSHOT_FAILED
+    containers.run(UID, "touch", "/ws/snapshots/cut-off.tar.new")
     await engine.stop(UID, RecordedTask())
     with pytest.raises(EngineError, match="not running"):
         await engine.up(dataclasses.replace(spec, restored_snapshot="newest", restored_path="/"), RecordedTask())
@@ -140,3 +159,70 @@ async def test_a_container_is_not_replaced_if_no_snapshot_can_be_taken(container
     await engine.up(spec, RecordedTask())
     assert await run(engine, "stat -c %s /opt/large", FULL_UID) == f"{130 << 20}\n"
     await engine.delete(FULL_UID, RecordedTask())
+
+
+# --- programs that fail -----------------------------------------------------------------------------------------------
+
+
+class LocalHolder:
+    """Runs the programs of a holder on the machine, in folders of the test: `podman` is the text of its program."""
+
+    def __init__(self, folder: Path, **programs: str) -> None:
+        self.folder = folder
+        self.commands: list[Sequence[str]] = []
+        for path in ("tmp", "programs", "upper/opt"):
+            (folder / path).mkdir(parents=True)
+        (folder / "upper/opt/file").write_text("text")
+        for name, text in programs.items():
+            (folder / "programs" / name).write_text(f"#!/bin/sh\n{text}\n")
+            (folder / "programs" / name).chmod(0o755)
+
+    async def run(self, *command: str) -> Result:
+        self.commands.append(command)
+        local = [
+            each.replace("/tmp/", f"{self.folder}/tmp/").replace(SNAPSHOTS, str(self.snapshots)) for each in command
+        ]
+        path = f"{self.folder}/programs:{os.environ['PATH']}"
+        ended = await asyncio.to_thread(
+            subprocess.run, local, capture_output=True, text=True, env={**os.environ, "PATH": path}, check=False
+        )
+        return Result(ended.returncode, ended.stdout, ended.stderr)
+
+    @property
+    def snapshots(self) -> Path:
+        return self.folder / "snapshots"
+
+    async def take(self) -> RecordedTask:
+        task, folder = RecordedTask("0123456789abcdef"), open_folder(self.folder / "state", UID)
+        folder.root.mkdir(parents=True)
+        await take_snapshot(Settings(self.folder, "runner", podman="podman"), folder, cast(Holder, self), task)
+        return task
+
+
+async def test_a_podman_that_cannot_list_containers_does_not_count_as_one_without_them(tmp_path: Path) -> None:
+    holder = LocalHolder(tmp_path, podman="echo 'the database is locked' >&2; exit 125")
+    with pytest.raises(EngineError, match="was not replaced: the database is locked") as raised:
+        await holder.take()
+    assert raised.value.reason == Reason.SNAPSHOT_FAILED
+    assert [each[2] for each in holder.commands] == [TAKE]
+    without = LocalHolder(tmp_path / "without", podman="exit 0")
+    assert "there is no container of which a snapshot could be taken" in (await without.take()).text
+
+
+@pytest.mark.parametrize("failing", ["", "find", "grep"])
+async def test_an_archive_that_lacks_files_is_not_kept(tmp_path: Path, failing: str) -> None:
+    podman = f"""
+case "$1 $4" in
+    "ps "*) echo c1 ;;
+    "container "*UpperDir*) echo {tmp_path}/upper ;;
+    "container "*) echo ./mounted ;;
+    "mount "*) echo {tmp_path}/upper ;;
+esac"""
+    broken = {"find": "printf './opt\\0'; exit 1", "grep": "printf './opt\\0'; cat >/dev/null; exit 2"}
+    holder = LocalHolder(tmp_path, podman=podman, **{failing: broken[failing]} if failing else {})
+    if failing:
+        with pytest.raises(EngineError, match="so the container was not replaced"):
+            await holder.take()
+    else:
+        assert "the snapshot 01234567 has what the container had changed" in (await holder.take()).text
+    assert [each.name for each in holder.snapshots.iterdir()] == ([] if failing else ["01234567.tar"])

@@ -141,6 +141,10 @@ class DevcontainerEngine:
 
     async def up(self, spec: WorkspaceSpec, task: TaskContext) -> None:
         folder = self._folder(spec.uid)
+        is_new = spec.recreate or spec.reset or spec.discards_home or spec.is_prebuild
+        if spec.restored_snapshot and is_new:
+            message = "restore copies into the container that is there, and does not go with a new one; run `up` first"
+            raise EngineError(Reason.SNAPSHOT_FAILED, message)
         if spec.is_prebuild:
             self.observer.forget(spec.uid)
             await Prebuild(self.settings, self.images, self.pulled, folder, spec, task).run()

@@ -14,7 +14,7 @@ from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.validators import format_size
 from fairlead.runner.engines.contract import EngineError, Reason, Snapshot, TaskContext
 from fairlead.runner.engines.devcontainer.grant import CONTAINER
-from fairlead.runner.engines.devcontainer.inside.snapshots import ABSENT
+from fairlead.runner.engines.devcontainer.inside.snapshots import ABSENT, GONE
 from fairlead.runner.engines.devcontainer.isolation.disk import says_disk_is_full
 from fairlead.runner.engines.devcontainer.isolation.holder import INSIDE_TARGET, PYTHON, Holder
 from fairlead.runner.engines.devcontainer.isolation.workspace_holder import MAX_SNAPSHOT_DAYS, SNAPSHOTS
@@ -30,7 +30,8 @@ LEFT_OUT = (
 )
 TAKE = f"""
 set -eu
-[ "$("$1" ps --all --quiet --filter "name=^$2\\$")" ] || exit 0
+found=$("$1" ps --all --quiet --filter "name=^$2\\$")
+[ "$found" ] || exit 0
 mkdir -p {SNAPSHOTS}
 archive={SNAPSHOTS}/$3.tar
 rm -f {SNAPSHOTS}/*.new
@@ -45,9 +46,12 @@ if [ ! -e "$archive" ]; then
         "$1" unmount "$2" >/dev/null
     ' EXIT
     cd "$upper"
-    find . -mindepth 1 \\( {" -o ".join(f"-path ./{each}" for each in LEFT_OUT)} \\) -prune -o \
-        ! -type c ! -type b ! -type s -print0 | grep -zvxFf /tmp/mounts |
+    rm -f /tmp/incomplete
+    {{ find . -mindepth 1 \\( {" -o ".join(f"-path ./{each}" for each in LEFT_OUT)} \\) -prune -o \
+        ! -type c ! -type b ! -type s -print0 || touch /tmp/incomplete; }} |
+        {{ grep -zvxFf /tmp/mounts || [ $? -eq 1 ] || touch /tmp/incomplete; }} |
         tar -C "$root" --numeric-owner --xattrs --format=posix -cf "$archive.new" --no-recursion --null --files-from=-
+    if [ -e /tmp/incomplete ]; then exit 1; fi
     sync "$archive.new"
     mv "$archive.new" "$archive"
 fi
@@ -55,7 +59,8 @@ ls -t {SNAPSHOTS}/*.tar | tail -n +{MAX_SNAPSHOTS + 1} | xargs -r rm -f
 stat -c %s "$archive"
 """
 """Deleted files of the image are character devices in the upper layer, and sockets are of no use without their
-process. What was taken before the runner was restarted is not taken again."""
+process. What was taken before the runner was restarted is not taken again. A shell sees only how the last command of a
+pipeline ended: what the others did not list is noted in a file."""
 RESTORE = (
     *(PYTHON, "-ISc"),
     f"import sys; sys.path.insert(0, {os.path.dirname(INSIDE_TARGET)!r}); "
@@ -112,6 +117,11 @@ async def restore_snapshot(
         raise EngineError(Reason.SNAPSHOT_FAILED, f"{path[:100]!r} is not an absolute path, such as /usr/local")
     archive = f"{SNAPSHOTS}/{snapshot}.tar"
     restored = await holder.run(*RESTORE, settings.podman, CONTAINER, archive, plain)
+    if restored.code == GONE:
+        raise EngineError(
+            Reason.SNAPSHOT_FAILED,
+            f"the archive of the snapshot {snapshot} is not on the disk of the workspace any more",
+        )
     if restored.code == ABSENT:
         raise EngineError(
             Reason.SNAPSHOT_FAILED,

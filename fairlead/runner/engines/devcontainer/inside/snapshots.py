@@ -6,6 +6,7 @@ not copied becomes a file of its own.
 
 import contextlib
 import copy
+import os
 import subprocess
 import sys
 import tarfile
@@ -13,11 +14,15 @@ from collections.abc import Sequence
 
 ABSENT = 3
 """The exit code if the snapshot has nothing at this path."""
+GONE = 4
+"""The exit code if there is no archive: programs in the holder can delete it."""
 
 
 def main(arguments: Sequence[str]) -> int:
     podman, container, archive, path = arguments
     wanted = path.strip("/")
+    if not os.path.exists(archive):
+        return GONE
     with tarfile.open(archive) as source:
         if not any(is_below(each.name, wanted) for each in source):
             return ABSENT

@@ -59,7 +59,8 @@ runroot = "/run/containers"
 additionalimagestores = {stores}
 """
 SNAPSHOTS = "/ws/snapshots"
-"""The folder with snapshots of containers (`snapshots.py`). What is too old is removed when a holder starts."""
+"""The folder with snapshots of containers (`snapshots.py`). What is too old, or was cut off, is removed when a
+holder starts."""
 MAX_SNAPSHOT_DAYS = 14
 PREPARE = f"""
 if touch /ws/probe; then
@@ -68,6 +69,7 @@ else
     rm -rf /ws/reserve
 fi
 [ ! -d {SNAPSHOTS} ] || find {SNAPSHOTS} -name '*.tar' -mtime +{MAX_SNAPSHOT_DAYS} -delete
+rm -f {SNAPSHOTS}/*.new
 mkdir -p /ws/home /var/tmp/devcontainercli-root /var/cache /var/lib /run/user
 rm -f /ws/refused /ws/probe
 printf '{{"disallowedFeatures":[],"featureAdvisories":[]}}' >{CONTROL_MANIFEST}
