@@ -126,9 +126,13 @@ async def test_few_snapshots_are_kept_for_a_time_and_not_for_another_owner(conta
     containers.run(UID, "touch", "-d", "2020-01-01", "/ws/snapshots/second.tar")
     assert [each.id for each in await engine.list_snapshots(UID)] == ["newest", "third"]
     restoring = dataclasses.replace(spec, restored_snapshot="newest", restored_path="/etc")
-    for wanted in ({"recreate": True}, {"reset": True}, {"discards_home": True}):
+    for wanted in (
+        dataclasses.replace(restoring, recreate=True),
+        dataclasses.replace(restoring, reset=True),
+        dataclasses.replace(restoring, discards_home=True),
+    ):
         with pytest.raises(EngineError, match="does not go with a new one") as raised:
-            await engine.up(dataclasses.replace(restoring, **wanted), RecordedTask())
+            await engine.up(wanted, RecordedTask())
         assert raised.value.reason == Reason.SNAPSHOT_FAILED
     containers.run(UID, "touch", "/ws/snapshots/cut-off.tar.new")
     await engine.stop(UID, RecordedTask())
