@@ -169,7 +169,7 @@ async def test_a_container_is_not_replaced_if_no_snapshot_can_be_taken(container
 
 
 class LocalHolder:
-    """Runs the programs of a holder on the machine, in folders of the test: `podman` is the text of its program."""
+    """Runs the programs of a holder on the machine, in folders of the test: `program` is in place of podman."""
 
     def __init__(self, folder: Path, **programs: str) -> None:
         self.folder = folder
@@ -199,17 +199,17 @@ class LocalHolder:
     async def take(self) -> RecordedTask:
         task, folder = RecordedTask("0123456789abcdef"), open_folder(self.folder / "state", UID)
         folder.root.mkdir(parents=True)
-        await take_snapshot(Settings(self.folder, "runner", podman="podman"), folder, cast(Holder, self), task)
+        await take_snapshot(Settings(self.folder, "runner", podman="program"), folder, cast(Holder, self), task)
         return task
 
 
 async def test_a_podman_that_cannot_list_containers_does_not_count_as_one_without_them(tmp_path: Path) -> None:
-    holder = LocalHolder(tmp_path, podman="echo 'the database is locked' >&2; exit 125")
+    holder = LocalHolder(tmp_path, program="echo 'the database is locked' >&2; exit 125")
     with pytest.raises(EngineError, match="was not replaced: the database is locked") as raised:
         await holder.take()
     assert raised.value.reason == Reason.SNAPSHOT_FAILED
     assert [each[2] for each in holder.commands] == [TAKE]
-    without = LocalHolder(tmp_path / "without", podman="exit 0")
+    without = LocalHolder(tmp_path / "without", program="exit 0")
     assert "there is no container of which a snapshot could be taken" in (await without.take()).text
 
 
@@ -223,7 +223,7 @@ case "$1 $4" in
     "mount "*) echo {tmp_path}/upper ;;
 esac"""
     broken = {"find": "printf './opt\\0'; exit 1", "grep": "printf './opt\\0'; cat >/dev/null; exit 2"}
-    holder = LocalHolder(tmp_path, podman=podman, **{failing: broken[failing]} if failing else {})
+    holder = LocalHolder(tmp_path, program=podman, **{failing: broken[failing]} if failing else {})
     if failing:
         with pytest.raises(EngineError, match="so the container was not replaced"):
             await holder.take()
