@@ -22,6 +22,7 @@ from fairlead.runner.engines.devcontainer.programs import Result
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.snapshots import TAKE, take_snapshot
 from tests.runner.harness.podman import IMAGE, Containers
+from tests.runner.harness.root_programs import HARNESS_VARIABLE
 from tests.runner.harness.sessions import run_inside
 from tests.runner.harness.tasks import RecordedTask
 
@@ -187,8 +188,9 @@ class LocalHolder:
             each.replace("/tmp/", f"{self.folder}/tmp/").replace(SNAPSHOTS, str(self.snapshots)) for each in command
         ]
         path = f"{self.folder}/programs:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, HARNESS_VARIABLE: "1"}
         ended = await asyncio.to_thread(
-            subprocess.run, local, capture_output=True, text=True, env={**os.environ, "PATH": path}, check=False
+            subprocess.run, local, capture_output=True, text=True, env=environment, check=False
         )
         return Result(ended.returncode, ended.stdout, ended.stderr)
 
