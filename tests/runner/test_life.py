@@ -226,15 +226,15 @@ async def test_an_up_that_is_requested_while_the_owner_changes_has_no_container_
     runner: RunnerFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bring_up(runner)
-    asked, released, status = asyncio.Event(), asyncio.Event(), runner.engine.status
+    observing, released, status = asyncio.Event(), asyncio.Event(), runner.engine.status
 
     async def hold(uid: str) -> EngineStatus:
-        asked.set()
+        observing.set()
         await released.wait()
         return await status(uid)
 
     monkeypatch.setattr(runner.engine, "status", hold)
-    await asked.wait()
+    await observing.wait()
     runner.api.change("u", spec={"owner": {"user": "grace"}})
     await eventually(lambda: runner.get().workspace == runner.api.workspaces["u"])
     runner.get().request_up({})

@@ -22,6 +22,7 @@ from fairlead.runner.engines.devcontainer.programs import Result
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.snapshots import TAKE, take_snapshot
 from tests.runner.harness.podman import IMAGE, Containers
+from tests.runner.harness.root_programs import HARNESS_VARIABLE
 from tests.runner.harness.sessions import run_inside
 from tests.runner.harness.tasks import RecordedTask
 
@@ -126,9 +127,13 @@ async def test_few_snapshots_are_kept_for_a_time_and_not_for_another_owner(conta
     containers.run(UID, "touch", "-d", "2020-01-01", "/ws/snapshots/second.tar")
     assert [each.id for each in await engine.list_snapshots(UID)] == ["newest", "third"]
     restoring = dataclasses.replace(spec, restored_snapshot="newest", restored_path="/etc")
-    for wanted in ({"recreate": True}, {"reset": True}, {"discards_home": True}):
+    for wanted in (
+        dataclasses.replace(restoring, recreate=True),
+        dataclasses.replace(restoring, reset=True),
+        dataclasses.replace(restoring, discards_home=True),
+    ):
         with pytest.raises(EngineError, match="does not go with a new one") as raised:
-            await engine.up(dataclasses.replace(restoring, **wanted), RecordedTask())
+            await engine.up(wanted, RecordedTask())
         assert raised.value.reason == Reason.SNAPSHOT_FAILED
     containers.run(UID, "touch", "/ws/snapshots/cut-off.tar.new")
     await engine.stop(UID, RecordedTask())
@@ -165,7 +170,7 @@ async def test_a_container_is_not_replaced_if_no_snapshot_can_be_taken(container
 
 
 class LocalHolder:
-    """Runs the programs of a holder on the machine, in folders of the test: `podman` is the text of its program."""
+    """Runs the programs of a holder on the machine, in folders of the test: `program` is in place of podman."""
 
     def __init__(self, folder: Path, **programs: str) -> None:
         self.folder = folder
@@ -183,8 +188,9 @@ class LocalHolder:
             each.replace("/tmp/", f"{self.folder}/tmp/").replace(SNAPSHOTS, str(self.snapshots)) for each in command
         ]
         path = f"{self.folder}/programs:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, HARNESS_VARIABLE: "1"}
         ended = await asyncio.to_thread(
-            subprocess.run, local, capture_output=True, text=True, env={**os.environ, "PATH": path}, check=False
+            subprocess.run, local, capture_output=True, text=True, env=environment, check=False
         )
         return Result(ended.returncode, ended.stdout, ended.stderr)
 
@@ -195,17 +201,17 @@ class LocalHolder:
     async def take(self) -> RecordedTask:
         task, folder = RecordedTask("0123456789abcdef"), open_folder(self.folder / "state", UID)
         folder.root.mkdir(parents=True)
-        await take_snapshot(Settings(self.folder, "runner", podman="podman"), folder, cast(Holder, self), task)
+        await take_snapshot(Settings(self.folder, "runner", podman="program"), folder, cast(Holder, self), task)
         return task
 
 
 async def test_a_podman_that_cannot_list_containers_does_not_count_as_one_without_them(tmp_path: Path) -> None:
-    holder = LocalHolder(tmp_path, podman="echo 'the database is locked' >&2; exit 125")
+    holder = LocalHolder(tmp_path, program="echo 'the database is locked' >&2; exit 125")
     with pytest.raises(EngineError, match="was not replaced: the database is locked") as raised:
         await holder.take()
     assert raised.value.reason == Reason.SNAPSHOT_FAILED
     assert [each[2] for each in holder.commands] == [TAKE]
-    without = LocalHolder(tmp_path / "without", podman="exit 0")
+    without = LocalHolder(tmp_path / "without", program="exit 0")
     assert "there is no container of which a snapshot could be taken" in (await without.take()).text
 
 
@@ -219,7 +225,7 @@ case "$1 $4" in
     "mount "*) echo {tmp_path}/upper ;;
 esac"""
     broken = {"find": "printf './opt\\0'; exit 1", "grep": "printf './opt\\0'; cat >/dev/null; exit 2"}
-    holder = LocalHolder(tmp_path, podman=podman, **{failing: broken[failing]} if failing else {})
+    holder = LocalHolder(tmp_path, program=podman, **{failing: broken[failing]} if failing else {})
     if failing:
         with pytest.raises(EngineError, match="so the container was not replaced"):
             await holder.take()
