@@ -2,7 +2,7 @@
 
 The server writes access keys into that cluster, which act as the user that the annotations name. So only administrators
 set the annotations, and only they lead a Cluster that has them to another cluster. The server finds its own keys by
-marks on them, which nobody else sets or changes.
+marks on them, which only it sets or changes.
 """
 
 from collections.abc import Iterator, Sequence
