@@ -1,15 +1,18 @@
 """Exports of clusters to the cluster in which Argo CD runs: who may declare them, and what is valid.
 
 The server writes access keys into that cluster, which act as the user that the annotations name. So only administrators
-set the annotations, and only they lead a Cluster that has them to another cluster.
+set the annotations, and only they lead a Cluster that has them to another cluster. The server finds its own keys by
+marks on them, which only it sets or changes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.core.cluster_exports import (
     ARGOCD_ANNOTATION,
+    DESTINATION_LABEL,
     EXPORT_ANNOTATIONS,
+    NAMESPACE_ANNOTATION,
     SELECTOR_ANNOTATION,
     USER_ANNOTATION,
     DeclaredExport,
@@ -17,6 +20,7 @@ from fairlead.core.cluster_exports import (
 from fairlead.core.errors import BadRequest, Forbidden, Invalid, Problem
 from fairlead.core.objects import Object, get_path, name_of
 from fairlead.core.user import CONTROLLER_USER
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.clusters.cluster import CLUSTER
 from fairlead.registry.kind import Change
 from fairlead.registry.names import dns_label_errors
@@ -49,6 +53,33 @@ def protect_cluster_exports(api_group: str) -> Rule:
                     raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
 
     return rule
+
+
+def protect_exported_keys(api_group: str) -> Rule:
+    """Leaves to the server what says of an access key in which cluster and namespace its Secret is."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, OWNED_ACCESS_KEY.plural))
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.user == CONTROLLER_USER or change.new is None or change.subresource:
+            return
+        if _key_marks(change.old) != _key_marks(change.obj):
+            why = (
+                f"only the server sets or changes the label {DESTINATION_LABEL} and the annotation "
+                f"{NAMESPACE_ANNOTATION}; leave them as they are, or out of a new key"
+            )
+            raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+
+    return rule
+
+
+def _key_marks(key: Object | None) -> Sequence[object]:
+    return _entry(key, "labels", DESTINATION_LABEL), _entry(key, "annotations", NAMESPACE_ANNOTATION)
+
+
+def _entry(obj: Object | None, field: str, name: str) -> object:
+    """None also if the field is no mapping, which the schema rejects later."""
+    found = get_path(obj, f"metadata.{field}")
+    return found.get(name) if isinstance(found, dict) else None
 
 
 def _export_annotations(obj: Object | None) -> Object:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import structlog
 
 from fairlead.admission import Phase
-from fairlead.admission.cluster_exports import protect_cluster_exports
+from fairlead.admission.cluster_exports import protect_cluster_exports, protect_exported_keys
 from fairlead.admission.secret_references import check_cluster_secret
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
@@ -80,7 +80,7 @@ def build_clusters_feature(services: Services) -> Feature:
         find_mounts=(find_gateways(group, settings.namespace_prefix),),
         mounts={CLUSTER: gateways, SPACE: gateways, VIRTUAL_CLUSTER: gateways},
         admission={
-            Phase.PROTECT: (protect_cluster_exports(group),),
+            Phase.PROTECT: (protect_cluster_exports(group), protect_exported_keys(group)),
             Phase.AUTHORIZE: (
                 check_cluster_secret(services.auth.authorize, group, SYSTEM_NAMESPACE, kubeconfig_problems),
             ),

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.cluster_exports import protect_cluster_exports
+from fairlead.admission.cluster_exports import protect_cluster_exports, protect_exported_keys
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
-from fairlead.core.user import User
+from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.write_options import WriteOptions
 from tests.harness.registry import RegistryFixture, open_registry
@@ -18,12 +18,16 @@ ADMIN = User("root", ("system:masters",))
 SCOPED_ADMIN = User("root", ("system:masters",), scope=Scope())
 EDITOR = User("eve")
 """May write clusters, by a role."""
+MARKS = [("labels", "service.sh/export-destination"), ("annotations", "service.sh/export-namespace")]
+"""What says of an access key where its Secret is."""
 DECLARED = {"service.sh/export-argocd": "argocd", "service.sh/export-user": "gitops"}
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[RegistryFixture]:
-    async with open_registry(rules=(protect_cluster_exports(MANAGEMENT_GROUP),)) as found:
+    async with open_registry(
+        rules=(protect_cluster_exports(MANAGEMENT_GROUP), protect_exported_keys(MANAGEMENT_GROUP))
+    ) as found:
         yield found
 
 
@@ -97,3 +101,40 @@ async def test_what_is_not_valid_is_rejected(
     assert problem.field == f"metadata.annotations[{name}]"
     assert why in problem.message
     await create(api, ADMIN, {**DECLARED, "service.sh/export-selector": "env in (prod,test)"})
+
+
+async def create_key(api: RegistryFixture, by: User, **meta: Any) -> Object:
+    body = api.build_object("OwnedAccessKey", "mine", metadata=meta, spec={"user": "eve"})
+    return await api.submit("OwnedAccessKey", body, WriteOptions(by, "tests"))
+
+
+@pytest.mark.parametrize("by", [EDITOR, ADMIN], ids=["user", "administrator"])
+@pytest.mark.parametrize(("field", "name"), MARKS)
+async def test_only_the_server_says_where_the_secret_of_a_key_is(
+    api: RegistryFixture, by: User, field: str, name: str
+) -> None:
+    with pytest.raises(Forbidden, match="only the server sets or changes the label"):
+        await create_key(api, by, **{field: {name: "hub"}})
+    await create_key(api, by, **{field: {"other": "x"}})
+    with pytest.raises(Forbidden, match="only the server"):
+        await api.patch(
+            "OwnedAccessKey", "mine", lambda obj: obj["metadata"][field].update({name: "hub"}), WriteOptions(by, "t")
+        )
+
+
+@pytest.mark.parametrize(("field", "name"), MARKS)
+async def test_others_neither_change_nor_remove_the_marks_of_the_server(
+    api: RegistryFixture, field: str, name: str
+) -> None:
+    await create_key(api, CONTROLLER_USER, **{field: {name: "hub"}})
+    for changed in ({}, {name: "elsewhere"}):
+
+        def change(obj: Object, changed: Object = changed) -> None:
+            obj["metadata"][field] = changed
+
+        with pytest.raises(Forbidden, match="leave them as they are"):
+            await api.patch("OwnedAccessKey", "mine", change, WriteOptions(EDITOR, "t"))
+    await api.patch(
+        "OwnedAccessKey", "mine", lambda obj: obj["spec"].update(displayName="Mine"), WriteOptions(EDITOR, "t")
+    )
+    await api.delete("OwnedAccessKey", "mine")

@@ -27,6 +27,7 @@ ADMISSION_ORDER = {
         "protect-system-namespaces",
         "protect-metadata",
         "protect-cluster-exports",
+        "protect-exported-keys",
         "check-abandon",
         "keep-sleep-state",
     ],

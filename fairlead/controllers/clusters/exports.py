@@ -11,13 +11,16 @@ Keys of a Cluster that no longer exists are deleted, also those that `fairlead c
 import json
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
+
+import structlog
 
 from fairlead.controllers.instances.cluster_access import ClusterAccess
+from fairlead.core.addresses import is_loopback
 from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.cluster_exports import (
     ARGOCD_ANNOTATION,
@@ -55,6 +58,7 @@ from fairlead.registry.conditions import (
     with_condition,
     without_conditions,
 )
+from fairlead.registry.names import dns_label_errors
 from fairlead.registry.registry import Registry
 from fairlead.registry.selectors import Selector, parse_labels
 from fairlead.registry.write_options import DeleteOptions, server_write_options
@@ -72,6 +76,8 @@ RESYNC_SECONDS = 300.0
 RETRY_SECONDS = 30.0
 MAX_NAMED = 5
 """How many Secrets a message names."""
+
+log = structlog.get_logger(__name__)
 
 EXPORTED: Final = "Exported"
 """The condition, and its reason if all is well."""
@@ -117,6 +123,8 @@ class ClusterExportController:
         """What decides about the export of each Cluster: its uid and labels, and whether it is being deleted."""
         self._exported_keys: dict[Key, tuple[str, str]] = {}
         """The destination and the exported cluster of access keys, as their labels have them."""
+        self._deleted_keys: set[str] = set()
+        """Keys that this controller deletes: without this, a Secret that is refused would be tried again at once."""
 
     def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         """The destination itself; all destinations if a Cluster is new, gone or labelled otherwise."""
@@ -143,6 +151,9 @@ class ClusterExportController:
     def _keys_for_access_key(self, key: Key, entry: Entry | None) -> Iterator[Key]:
         if entry is None:
             destination, _ = self._exported_keys.pop(key, ("", ""))
+            if key[3] in self._deleted_keys:
+                self._deleted_keys.remove(key[3])
+                return
             yield from (each for each in self._destinations if truncate_with_hash(each[3]) == destination)
         elif key not in self._exported_keys and entry.labels.get(EXPORT_LABEL) == ExportFormat.ARGOCD.value:
             labels = entry.labels
@@ -189,7 +200,8 @@ class ClusterExportController:
         return any(truncate_with_hash(each.key[3]) == label for each in entries)
 
     async def _keep(self, destination: Object, export: DeclaredExport | None) -> _Result | None:
-        """Makes the Secrets what they should be. Raises UpstreamError and RemoteApiError."""
+        """Makes the Secrets what they should be, after former keys are revoked. Raises UpstreamError and
+        RemoteApiError."""
         name = name_of(destination)
         keys = list(self._keys_at(name))
         if export is None:
@@ -213,19 +225,30 @@ class ClusterExportController:
         return await self._write_secrets(sync, wanted, remaining)
 
     async def _write_secrets(self, sync: "_Sync", wanted: Mapping[str, Object], keys: Iterable[Object]) -> _Result:
+        """Tries each Secret, and raises the first RemoteApiError at the end: the cluster may refuse a single one."""
         path = _secrets_path(sync.export.namespace)
+        failure: RemoteApiError | None = None
         listed = await sync.api.get(f"{path}?labelSelector={EXPORT_LABEL}%3D{ExportFormat.ARGOCD.value}")
         secrets = {name_of(each): each for each in listed.get("items") or ()}
         for name, cluster in wanted.items():
             own_keys = [each for each in keys if _annotations(each)[CLUSTER_UID_ANNOTATION] == metadata(cluster)["uid"]]
-            await self._keep_secret(sync, cluster, secrets.pop(secret_name(name), None), own_keys)
+            secret = secrets.pop(secret_name(name), None)
+            try:
+                await self._keep_secret(sync, cluster, secret, own_keys)
+            except RemoteApiError as error:
+                failure = failure or error
         for secret in secrets.values():  # of clusters that are gone, with their keys
             if sync.is_own(secret):
-                await _delete(sync.api, f"{path}/{name_of(secret)}", secret)
+                try:
+                    await _delete(sync.api, f"{path}/{name_of(secret)}", secret)
+                except RemoteApiError as error:
+                    failure = failure or error
+        if failure is not None:
+            raise failure
         return sync.result(len(wanted))
 
     async def _keep_secret(self, sync: "_Sync", cluster: Object, secret: Object | None, keys: list[Object]) -> None:
-        path = f"{_secrets_path(sync.export.namespace)}/{secret_name(name_of(cluster))}"
+        path = _secret_path(sync.export.namespace, name_of(cluster))
         secret = secret or await _get(sync.api, path)
         if secret is not None and not sync.is_own(secret):
             sync.foreign.append(name_of(secret))
@@ -238,8 +261,9 @@ class ClusterExportController:
             current, token = await self._create_key(sync, cluster)
             try:
                 await self._write(sync, cluster, secret, _export_key(current, token))
-            except (UpstreamError, RemoteApiError):
-                await self._delete_key(current)  # its value is nowhere
+            except (UpstreamError, RemoteApiError) as error:
+                if not await _may_contain(sync.api, path, token, error):
+                    await self._delete_key(current)
                 raise
         else:
             await self._write(sync, cluster, secret, _export_key(current, token))
@@ -305,22 +329,43 @@ class ClusterExportController:
                 if _annotations(key).get(CLUSTER_UID_ANNOTATION):
                     yield key
 
-    async def _remove_former(self, destination: str, keys: Iterable[Object]) -> None:
-        """Deletes the Secrets of keys that are no longer wanted, and then the keys."""
-        installation = self._gateways().installation
+    async def _remove_former(self, destination: str, keys: Sequence[Object]) -> None:
+        """Revokes keys that are no longer wanted, whatever the cluster says, and then deletes their Secrets there.
+
+        A Secret that cannot be deleted stays, with a key that is not accepted: what is to be exported does not wait.
+        """
         for key in keys:
-            api = self._access.cluster_api(destination)
-            path = f"{_secrets_path(_annotations(key).get(NAMESPACE_ANNOTATION, ''))}/{secret_name(_cluster_of(key))}"
-            secret = await _get(api, path)
-            found = _annotations(secret) if secret is not None else {}
-            written = found.get(INSTALLATION_ANNOTATION), found.get(KEY_NAME_ANNOTATION)
-            if secret is not None and written == (installation, name_of(key)):
-                await _delete(api, path, secret)
             await self._delete_key(key)
+        for key in keys:
+            try:
+                await self._remove_secret(destination, key)
+            except RemoteApiError as error:
+                log.warning("a former export is not removed", **_place(destination, key), status=error.status)
+            except UpstreamError as error:
+                log.warning("former exports are not removed", **_place(destination, key), reason=error.reason)
+                return
+
+    async def _remove_secret(self, destination: str, key: Object) -> None:
+        """Deletes the Secret with this key. Raises UpstreamError and RemoteApiError."""
+        namespace = _annotations(key).get(NAMESPACE_ANNOTATION, "")
+        if any(dns_label_errors(namespace)):  # the server has written no Secret there
+            return
+        api = self._access.cluster_api(destination)
+        path = _secret_path(namespace, _cluster_of(key))
+        secret = await _get(api, path)
+        if secret is None:
+            return
+        found = _annotations(secret)
+        written = found.get(INSTALLATION_ANNOTATION), found.get(KEY_NAME_ANNOTATION)
+        if written == (self._gateways().installation, name_of(key)):
+            await _delete(api, path, secret)
 
     async def _delete_key(self, key: Object) -> None:
-        with suppress(NotFound):
+        self._deleted_keys.add(name_of(key))
+        try:
             await self._keys.delete("", name_of(key), DeleteOptions(metadata(key)["uid"]), server_write_options())
+        except NotFound:
+            self._deleted_keys.discard(name_of(key))
 
     async def _report(self, destination: Object, result: _Result | None) -> None:
         """Writes the condition, and records an Event when its reason changes."""
@@ -362,13 +407,20 @@ class _Sync:
     def result(self, count: int) -> _Result:
         place = f"the namespace {self.export.namespace}"
         if not self.foreign:
-            return _Result(EXPORTED, f"{count} clusters are exported to {place}", self.requeue)
+            message = f"{count} clusters are exported to {place}{self._reachability()}"
+            return _Result(EXPORTED, message, self.requeue)
         names = ", ".join(self.foreign[:MAX_NAMED]) + (", ..." if len(self.foreign) > MAX_NAMED else "")
         message = (
             f"{count - len(self.foreign)} of {count} clusters are exported; in {place}, others have created the "
             f"Secrets {names}: delete them there, and the server writes its own"
         )
         return _Result("ForeignSecret", message, min(self.requeue, RETRY_SECONDS))
+
+    def _reachability(self) -> str:
+        """What the message adds if only this machine reaches the gateways. A tool that runs on it may use them."""
+        if not is_loopback(urlsplit(self.gateways.url).hostname or ""):
+            return ""
+        return f", but {self.gateways.url} is a loopback address, which pods do not reach; set public_url"
 
 
 def _failure(error: UpstreamError | RemoteApiError, export: DeclaredExport | None) -> _Result:
@@ -427,6 +479,16 @@ def _secrets_path(namespace: str) -> str:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets"
 
 
+def _secret_path(namespace: str, cluster: str) -> str:
+    return f"{_secrets_path(namespace)}/{secret_name(cluster)}"
+
+
+def _place(destination: str, key: Object) -> dict[str, str]:
+    """Where the Secret of a key is, for the log."""
+    namespace = _annotations(key).get(NAMESPACE_ANNOTATION, "")
+    return {"destination": destination, "namespace": namespace, "secret": secret_name(_cluster_of(key))}
+
+
 def _annotations(obj: Object) -> Mapping[str, str]:
     return metadata(obj).get("annotations") or {}
 
@@ -443,6 +505,16 @@ async def _get(api: KubeApi, path: str) -> Object | None:
         if error.status == 404:
             return None
         raise
+
+
+async def _may_contain(api: KubeApi, path: str, token: str, error: UpstreamError | RemoteApiError) -> bool:
+    """Whether the Secret may have this key although writing it failed: only the answer may have been lost."""
+    if isinstance(error, RemoteApiError) and error.status < 500:
+        return False
+    try:
+        return _token_of(await _get(api, path)) == token
+    except (UpstreamError, RemoteApiError):
+        return True
 
 
 async def _delete(api: KubeApi, path: str, secret: Object) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -17,7 +17,8 @@ from fairlead.core.objects import Object, get_path
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.write_options import WriteOptions
-from fairlead.upstream.errors import Unreachable, UpstreamError
+from fairlead.upstream.errors import TimedOut, Unreachable, UpstreamError
+from fairlead.upstream.kube_client import RemoteApiError
 from tests.fake_cluster.kube import FakeKube, InMemoryClusterApi
 from tests.harness.auth import PEPPER, AuthFixture, open_auth
 from tests.harness.controllers import running_controllers
@@ -29,17 +30,43 @@ DECLARED = {"service.sh/export-argocd": "argocd", "service.sh/export-user": "ada
 HOUR = 3600.0
 
 
+class WritingApi(InMemoryClusterApi):
+    """A cluster that refuses some writes, or whose answers to them are lost."""
+
+    def __init__(self, access: "FakeAccess") -> None:
+        super().__init__(access.kube, access.error)
+        self._access = access
+
+    async def create(self, path: str, body: Object) -> Object:
+        return self._answer(await super().create(path, body))
+
+    async def patch(self, path: str, body: Object) -> Object:
+        if path in self._access.refused_patches:
+            raise RemoteApiError(self._access.refused_patches[path], "Invalid", "refused by the test")
+        return self._answer(await super().patch(path, body))
+
+    def _answer(self, stored: Object) -> Object:
+        if self._access.lost_answers:
+            error, *self._access.lost_answers = self._access.lost_answers
+            raise error
+        return stored
+
+
 @dataclass
 class FakeAccess:
     """Replaces ClusterAccess: every cluster is the same Kubernetes."""
 
     kube: FakeKube
     error: UpstreamError | None = None
+    lost_answers: Sequence[UpstreamError | RemoteApiError] = ()
+    """What the next writes fail with after they were stored."""
+    refused_patches: dict[str, int] = field(default_factory=dict)
+    """Paths, and the status that PATCH requests for them get."""
     names: set[str] = field(default_factory=set)
 
     def cluster_api(self, name: str, impersonate_user: str = "") -> InMemoryClusterApi:
         self.names.add(name)
-        return InMemoryClusterApi(self.kube, self.error)
+        return WritingApi(self)
 
 
 @dataclass
@@ -47,6 +74,7 @@ class ExportFixture:
     auth: AuthFixture
     kube: FakeKube
     access: FakeAccess
+    url: str = "https://fairlead.example.com"
 
     async def add_cluster(self, name: str, labels: Object | None = None, annotations: Object | None = None) -> None:
         meta = {"labels": labels or {}, "annotations": annotations or {}}
@@ -55,6 +83,11 @@ class ExportFixture:
 
     async def declare(self, **more: str) -> None:
         await self.add_cluster("hub", annotations={**DECLARED, **more})
+
+    async def add_key(self, meta: Object, cluster: str) -> None:
+        scope = {"rules": [{"requestTargets": ["Cluster"], "cluster": cluster}]}
+        body = self.auth.api.build_object("OwnedAccessKey", "made", metadata=meta, spec={"user": "ada", "scope": scope})
+        await self.auth.api.submit("OwnedAccessKey", body, WriteOptions(CONTROLLER_USER, "tests"))
 
     async def edit_cluster(self, name: str, change: Callable[[Object], object]) -> None:
         def edit(obj: Object) -> None:
@@ -95,7 +128,7 @@ class ExportFixture:
             registry=self.auth.registry,
             api_group=MANAGEMENT_GROUP,
             clusters=cast(ClusterAccess, self.access),
-            gateways=lambda: Gateways("https://fairlead.example.com", "the CA", "u-install"),
+            gateways=lambda: Gateways(self.url, "the CA", "u-install"),
             digest=PEPPER.digest,
         )
         async with running_controllers(self.auth.api, controller):
@@ -160,9 +193,7 @@ async def test_keys_of_the_command_line_end_with_their_cluster_too(export: Expor
         "labels": {"service.sh/export": "argocd", "service.sh/export-cluster": "berlin"},
         "annotations": {"service.sh/export-cluster-uid": uid},
     }
-    scope = {"rules": [{"requestTargets": ["Cluster"], "cluster": "berlin"}]}
-    body = export.auth.api.build_object("OwnedAccessKey", "made", metadata=meta, spec={"user": "ada", "scope": scope})
-    await export.auth.api.submit("OwnedAccessKey", body, WriteOptions(CONTROLLER_USER, "tests"))
+    await export.add_key(meta, "berlin")
     async with export.running():
         await asyncio.sleep(HOUR)
         assert export.keys()
@@ -302,6 +333,131 @@ async def test_another_namespace_gets_the_secrets_and_the_former_one_loses_them(
         path = BERLIN.replace("argocd", "gitops")
         await eventually(lambda: path in export.kube.objects and not export.exported())
         assert export.auth.accepts(export.token(path))
+
+
+async def test_a_former_namespace_that_refuses_does_not_keep_the_new_one_waiting(export: ExportFixture) -> None:
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+        first = export.token()
+        export.kube.failing_paths[SECRETS] = 403
+        moved = {**DECLARED, "service.sh/export-argocd": "gitops"}
+        await export.edit_cluster("hub", lambda meta: meta.update(annotations=moved))
+        path = BERLIN.replace("argocd", "gitops")
+        await eventually(lambda: path in export.kube.objects and "the namespace gitops" in export.message())
+        assert export.condition() == ("True", "Exported")
+        assert export.auth.accepts(export.token(path))
+        assert not export.auth.accepts(first)
+
+
+async def test_without_the_annotation_keys_are_revoked_also_if_the_cluster_is_not_reached(
+    export: ExportFixture,
+) -> None:
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+        export.access.error = Unreachable("it is off")
+        await export.edit_cluster("hub", lambda meta: meta.update(annotations={}))
+        await eventually(lambda: not export.keys() and not export.keys("hub"))
+        await eventually(lambda: export.condition() == ("", ""))
+
+
+async def test_keys_are_revoked_also_if_the_cluster_refuses(export: ExportFixture) -> None:
+    await export.add_cluster("berlin", {"env": "prod"})
+    await export.add_cluster("oslo", {"env": "prod"})
+    await export.declare(**{"service.sh/export-selector": "env=prod"})
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+        export.kube.failing_paths[SECRETS] = 500
+        narrowed = {**DECLARED, "service.sh/export-selector": "env=test"}
+        await export.edit_cluster("hub", lambda meta: meta.update(annotations=narrowed))
+        await eventually(lambda: not export.keys() and not export.keys("oslo"))
+        await eventually(lambda: export.condition() == ("False", "ExportFailed"))
+        export.kube.failing_paths.clear()
+        await eventually(lambda: not export.exported())
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "..", ""])
+async def test_a_key_with_the_marks_of_the_server_leads_it_nowhere(export: ExportFixture, namespace: str) -> None:
+    export.kube.failing_paths["/namespaces/kube-system/"] = 403
+    await export.add_cluster("berlin")
+    await export.declare()
+    uid = (export.auth.api.get("Cluster", "berlin") or {})["metadata"]["uid"]
+    meta = {
+        "labels": {
+            **{"service.sh/export": "argocd", "service.sh/export-cluster": "berlin"},
+            "service.sh/export-destination": "hub",
+        },
+        "annotations": {"service.sh/export-cluster-uid": uid, "service.sh/export-namespace": namespace},
+    }
+    await export.add_key(meta, "berlin")
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+    assert export.exported() == {"berlin", "hub"}
+    assert export.auth.accepts(export.token())
+    targets = {target for _, target in export.kube.request_log}
+    assert not {each for each in targets if "/.." in each or "//" in each}
+
+
+async def test_one_secret_that_is_refused_does_not_keep_the_others_waiting(export: ExportFixture) -> None:
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+        first, hub = export.token(), export.token(f"{SECRETS}/fairlead-hub")
+        export.access.refused_patches[BERLIN] = 422
+        await asyncio.sleep(KEY_SECONDS / 2 + HOUR / 2)
+        assert export.condition() == ("False", "ExportFailed")
+        assert export.token() == first
+        assert export.auth.accepts(first)
+        assert len(export.keys()) == 1
+        second = export.token(f"{SECRETS}/fairlead-hub")
+        assert second != hub
+        assert export.auth.accepts(second)
+
+
+@pytest.mark.parametrize(
+    "error", [TimedOut("lost"), RemoteApiError(504, "Timeout", "lost")], ids=lambda error: type(error).__name__
+)
+async def test_a_key_that_was_written_counts_although_the_answer_was_lost(
+    export: ExportFixture, error: UpstreamError | RemoteApiError
+) -> None:
+    await export.add_cluster("berlin")
+    export.access.lost_answers = [error]
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: "berlin" in export.exported())
+        first = export.token()
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+        assert export.token() == first
+        assert export.auth.accepts(first)
+        export.access.lost_answers = [error]
+        await asyncio.sleep(KEY_SECONDS / 2 + 1.0)
+        await eventually(lambda: export.token() != first, 2 * HOUR)
+        second = export.token()
+        await asyncio.sleep(2 * HOUR)
+        assert export.token() == second
+        assert export.auth.accepts(second)
+        assert len(export.keys()) == 1
+
+
+@pytest.mark.parametrize("url", ["https://127.0.0.1:8443", "https://[::1]:8443", "https://localhost"])
+async def test_addresses_that_pods_do_not_reach_are_said(export: ExportFixture, url: str) -> None:
+    export.url = url
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+    assert f"{url} is a loopback address, which pods do not reach; set public_url" in export.message()
+
+
+async def test_an_address_that_pods_reach_is_nothing_to_say(export: ExportFixture) -> None:
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+    assert export.message() == "1 clusters are exported to the namespace argocd"
 
 
 async def test_the_keys_end_with_the_destination_also_while_no_server_runs(export: ExportFixture) -> None:
