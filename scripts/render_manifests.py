@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from helm_python.chart import Chart
 
-from fairlead.cli.resources.cluster_role import DEFAULT_CLUSTER_ROLES, RolePart, build_objects
+from fairlead.cli.resources.cluster_role import AGENT_PARTS, DEFAULT_CLUSTER_ROLES, build_objects
 
 ROOT = Path(__file__).parent.parent
 CHART, MANIFESTS = ROOT / "deploy" / "chart", ROOT / "deploy" / "manifests"
@@ -56,7 +56,7 @@ def manifest_text(title: str, values: dict[str, Any]) -> str:
 
 def role_text() -> str:
     """The rules of each use of a cluster."""
-    objects = build_objects(tuple(RolePart), DEFAULT_CLUSTER_ROLES, "agent", "agent")
+    objects = build_objects(AGENT_PARTS, DEFAULT_CLUSTER_ROLES, "agent", "agent")
     roles = {each["metadata"]["name"].partition(":")[2]: each for each in objects if each["kind"] == "ClusterRole"}
     header = "# The rules that `fairlead cluster role` prints, by use. Written by `make manifests`.\n"
     return header + yaml.safe_dump({name: role["rules"] for name, role in roles.items()}, sort_keys=False, width=120)

@@ -145,10 +145,13 @@ def test_requests_are_counted_with_status_and_protocol(page: Page) -> None:
 def test_a_page_can_be_offline_and_online_again(page: Page) -> None:
     page.goto("")
     script = "fetch('/version').then((r) => r.status, () => 'failed')"
+    # The process that fetches gets to know of it a moment later.
     page.offline()
-    assert (page.eval(script), page.eval("navigator.onLine")) == ("failed", False)
+    page.wait_until(lambda: page.eval(script) == "failed", "requests fail")
+    assert page.eval("navigator.onLine") is False
     page.offline(False)
-    assert (page.eval(script), page.eval("navigator.onLine")) == (200, True)
+    page.wait_until(lambda: page.eval(script) == 200, "requests succeed")
+    assert page.eval("navigator.onLine") is True
 
 
 def test_nothing_leaves_this_machine(page: Page) -> None:

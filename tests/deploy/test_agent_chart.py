@@ -12,7 +12,7 @@ from helm_python.errors import HelmError
 
 from fairlead import __version__
 from fairlead.cli.resources.cluster_agent import NAME, NAMESPACE, AgentManifest, build_manifest
-from fairlead.cli.resources.cluster_role import DEFAULT_CLUSTER_ROLES, RolePart
+from fairlead.cli.resources.cluster_role import AGENT_PARTS, DEFAULT_CLUSTER_ROLES, RolePart
 from tests.harness.chart_values import CA, ROOT, SCRIPT
 
 CHART = ROOT / "deploy" / "agent-chart"
@@ -22,7 +22,7 @@ PINNED: dict[str, Any] = {"server": SERVER, "join": {"token": TOKEN, "ca": CA}}
 EXISTING: dict[str, Any] = {"server": SERVER, "join": {"existingSecret": "berlin", "existingCA": True}}
 EVERYTHING: dict[str, Any] = {
     **PINNED,
-    "use": [each.value for each in RolePart],
+    "use": [each.value for each in AGENT_PARTS],
     "replicas": 3,
     "image": {
         "repository": "registry.example.com/fairlead",
@@ -58,7 +58,7 @@ def without_labels(value: Any) -> Any:
     return [without_labels(each) for each in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("parts", [(RolePart.SPACES,), tuple(RolePart)])
+@pytest.mark.parametrize("parts", [(RolePart.SPACES,), AGENT_PARTS])
 @pytest.mark.parametrize("authority", ["", CA])
 def test_the_chart_renders_what_the_command_line_prints(parts: tuple[RolePart, ...], authority: str) -> None:
     printed = build_manifest(
@@ -155,7 +155,7 @@ def test_the_schema_describes_every_default_value() -> None:
     assert set(defaults) == set(schema["properties"]) - {"global"}
     for name in ("join", "image"):
         assert set(defaults[name]) == set(schema["properties"][name]["properties"])
-    assert schema["properties"]["use"]["items"]["enum"] == [each.value for each in RolePart]
+    assert schema["properties"]["use"]["items"]["enum"] == [each.value for each in AGENT_PARTS]
 
 
 def test_the_chart_has_the_version_of_the_package_and_the_roles_of_the_command_line() -> None:

@@ -18,7 +18,14 @@ from urllib.parse import urlsplit
 import typer
 
 from fairlead.cli.resources.cluster_agent import AgentManifest, build_manifest
-from fairlead.cli.resources.cluster_role import ACCOUNT, ACCOUNT_NAMESPACE, DEFAULT_CLUSTER_ROLES, RolePart, print_roles
+from fairlead.cli.resources.cluster_role import (
+    ACCOUNT,
+    ACCOUNT_NAMESPACE,
+    AGENT_PARTS,
+    DEFAULT_CLUSTER_ROLES,
+    RolePart,
+    print_roles,
+)
 from fairlead.cli.resources.cluster_status import advice, failure, is_healthy, is_probed, probe_lines, summary_line
 from fairlead.cli.ui.describe import build_object, print_created
 from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS, format_duration
@@ -63,8 +70,7 @@ CLUSTER_LABEL = "service.sh/cluster-kubeconfig"
 def _print_role(enabled: bool) -> None:
     """Eager callback of --print-role, which needs neither a name nor a server."""
     if enabled:
-        parts = [each for each in RolePart if each is not RolePart.RENEWAL]
-        print_roles(parts, DEFAULT_CLUSTER_ROLES, ACCOUNT, ACCOUNT_NAMESPACE)
+        print_roles(AGENT_PARTS, DEFAULT_CLUSTER_ROLES, ACCOUNT, ACCOUNT_NAMESPACE)
         raise typer.Exit
 
 

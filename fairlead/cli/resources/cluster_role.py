@@ -39,6 +39,10 @@ class RolePart(StrEnum):
     RENEWAL = "renewal"
 
 
+AGENT_PARTS = tuple(each for each in RolePart if each is not RolePart.RENEWAL)
+"""Those of an agent, for which no credential is stored."""
+
+
 def command(
     parts: Annotated[
         list[RolePart] | None,
@@ -92,8 +96,8 @@ def build_objects(
             {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token", "metadata": token}
         )
     objects += _identity_role(f"{account}:installation", metadata)
-    for part in RolePart:
-        if part is not RolePart.RENEWAL and (part is RolePart.GATEWAYS or part in parts):
+    for part in AGENT_PARTS:
+        if part is RolePart.GATEWAYS or part in parts:
             objects += _role_with_binding(f"{account}:{part.value}", list(_rules(part, cluster_roles)), metadata)
     return objects
 

@@ -9,7 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 from fairlead.cli import make_app
-from fairlead.cli.resources.cluster_role import RolePart, build_objects
+from fairlead.cli.resources.cluster_role import AGENT_PARTS, RolePart, build_objects
 from fairlead.controllers.clusters.identity import CONFIG_MAP
 from fairlead.controllers.clusters.probe import EXTRA_RIGHT, REQUIRED_RIGHTS
 from fairlead.controllers.workspaces.runner_manifests import ROLE_RULES
@@ -157,9 +157,7 @@ def test_an_unknown_part_is_rejected_with_the_available_ones() -> None:
 def test_cluster_add_prints_all_roles_without_a_name_or_a_server() -> None:
     result = RUNNER.invoke(make_app(), ["cluster", "add", "--print-role"])
     assert result.exit_code == 0, result.output
-    assert list(yaml.safe_load_all(result.stdout)) == print_roles(
-        *(part.value for part in RolePart if part is not RolePart.RENEWAL)
-    )
+    assert list(yaml.safe_load_all(result.stdout)) == print_roles(*(part.value for part in AGENT_PARTS))
 
 
 def test_an_account_that_renews_its_token_may_do_so_for_itself_alone_and_has_no_token_without_end() -> None:
