@@ -28,6 +28,8 @@ class BoundedCache(dict[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         weight = self._weigh(value) if self._weigh is not None else 0
+        if self._weigh is not None and key in self:
+            self._weight -= self._weigh(self[key])
         is_full = len(self) >= self._max_entries and key not in self
         if is_full or self._weight + weight > self._max_weight:
             self.clear()

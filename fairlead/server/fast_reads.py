@@ -37,8 +37,10 @@ from fairlead.server.metrics.stage import RequestMetrics
 from fairlead.server.pipeline import MIN_REPORTED_SECONDS
 
 MAX_KNOWN_CLIENTS = 4_096
-MAX_KNOWN_BYTES = 4 * 1024
-"""Larger headers are not kept."""
+MAX_KNOWN_BYTES, MAX_KNOWN_HEADERS = 4 * 1024, 32
+"""Of the headers of one request. Others are left to the pipeline."""
+KEYS_ELSEWHERE = (b"cookie", b"proxy-authorization")
+"""Headers with credentials that are not for the fast path, and must not be kept."""
 HASH_BYTES = 16
 NO_QUERY: Mapping[str, list[str]] = {}
 
@@ -60,6 +62,9 @@ class KnownHeaders(Struct, eq=False, frozen=True):
     headers: RequestHeaders
     size: int
     token_mark: bytes
+
+
+NOT_SERVED = KnownHeaders(RequestHeaders([]), 0, b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +102,7 @@ class FastReads:
         services, (host, port) = self._services, scope["client"]
         if not host or host.startswith("/") or host in self._origins.connections:
             return None  # a port with client certificates, or a client that has disconnected
-        known = self._find_headers(scope["headers"])
-        user = services.tokens.find_marked(known.token_mark) if known.token_mark else None
+        known, user = self._find_client(scope["headers"])
         raw_target = scope["raw_path"].decode("latin-1")
         if user is None or known.size + len(raw_target) > MAX_HEADER_BYTES or not self._is_undisturbed():
             return None
@@ -108,11 +112,16 @@ class FastReads:
         path = scope["path"]
         try:
             target = services.route("GET", path, {})
+            if not services.verbs.is_plain_get(target):
+                return None
             decision = services.authorize(user, target)
+            # Last, and without an await since the token was looked up: it says that the view is current. So each change
+            # that was acknowledged before, in any worker, was seen by the authentication and the authorization as well.
             body = services.verbs.read_stored(target) if decision.allowed else None
         except Exception:  # noqa: BLE001 - the pipeline finds it again, and renders it
-            return None
+            body = None
         if body is None or len(body) > MAX_SMALL_BYTES:
+            services.flow.charge_attempt(lane, perf_counter() - started)
             return None
         call = Call(
             "GET",
@@ -153,18 +162,27 @@ class FastReads:
         if seconds > MIN_REPORTED_SECONDS:
             services.on_slow_step(call, seconds)
 
-    def _find_headers(self, pairs: HeaderPairs) -> KnownHeaders:
+    def _find_client(self, pairs: HeaderPairs) -> tuple[KnownHeaders, User | None]:
+        """What the headers say, and their user; no user if the fast path does not serve them. Kept are headers of known
+        users only: strangers could fill the memory with theirs."""
         # Neither names nor values contain line breaks, so different headers never have the same text.
         text = b"\n".join([part for pair in pairs for part in pair])
+        if len(text) > MAX_KNOWN_BYTES or len(pairs) > MAX_KNOWN_HEADERS:
+            return NOT_SERVED, None
         state = self._hash.copy()
         state.update(text)
         mark = state.digest()
         known = self._known.get(mark)
-        if known is None:
-            known = self._read_headers(pairs)
-            if len(text) <= MAX_KNOWN_BYTES:
-                self._known[mark] = known
-        return known
+        if known is not None:
+            return known, self._find_user(known)
+        known = self._read_headers(pairs)
+        user = self._find_user(known)
+        if user is not None or known is NOT_SERVED:
+            self._known[mark] = known
+        return known, user
+
+    def _find_user(self, known: KnownHeaders) -> User | None:
+        return self._services.tokens.find_marked(known.token_mark) if known.token_mark else None
 
     def _read_headers(self, pairs: HeaderPairs) -> KnownHeaders:
         headers = self._origins.filter.clean(RequestHeaders(pairs))
@@ -175,10 +193,13 @@ class FastReads:
             and not headers.find_ambiguity("GET", "/", "1.1")
             and not headers.has_body
             and not headers.has_prefix(HEADER_PREFIX)
+            and not any(name in KEYS_ELSEWHERE for name, _ in headers.pairs)
             and headers.get("accept") in PLAIN_JSON
             and not is_pretty_agent(headers.get("user-agent"))
             and not self._services.is_other_host(headers.get("host"))
         )
         mark = self._services.tokens.mark_header(authorization) if authorization is not None and is_plain else b""
+        if not mark:
+            return NOT_SERVED
         without_key = RequestHeaders([pair for pair in headers.pairs if pair[0] != b"authorization"])
         return KnownHeaders(without_key, count_header_bytes(pairs), mark)

@@ -1,12 +1,12 @@
 """The fast path of reads answers as the pipeline does, or leaves the request to it: `server/fast_reads.py`."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any, cast
 
 import orjson
@@ -23,6 +23,7 @@ from fairlead.kinds.clusters.config import CONFIG_NAME
 from fairlead.server.audit.log import AuditLog
 from fairlead.server.audit.policy import METADATA, Policy, PolicyRule
 from fairlead.server.audit.stage import AuditStage
+from fairlead.server.fast_reads import NOT_SERVED, FastReads, KnownHeaders
 from fairlead.server.http.asgi import AsgiApp, AsgiScope
 from fairlead.server.http.origins import ClientConnection, ClientConnections, Origins, TrustedProxies
 from fairlead.server.http.unsent import MAX_SMALL_BYTES, ClientMemoryLimiter
@@ -59,6 +60,7 @@ class FastServer:
     plain: AsgiApp
     memory: ClientMemoryLimiter
     connections: ClientConnections
+    answer_fast: Callable[[AsgiScope], tuple[Call, Reply] | None]
     admin: str = ""
     fast: list[Call] = field(default_factory=list)
 
@@ -98,21 +100,25 @@ def key_headers(key: str, accept: bytes = b"application/json") -> Pairs:
     return [(b"host", b"localhost"), (b"authorization", b"Bearer " + key.encode()), (b"accept", accept)]
 
 
-async def send(
-    app: AsgiApp, method: str, path: str, headers: Pairs, body: bytes = b"", client: str = "127.0.0.1", query: str = ""
-) -> Answer:
-    length = [(b"content-length", str(len(body)).encode())] if body else []
-    path, _, query = path.partition("?") if "?" in path else (path, "", query)
-    scope: AsgiScope = {
+def build_scope(method: str, path: str, headers: Pairs, client: str = "127.0.0.1", query: str = "") -> AsgiScope:
+    return {
         "type": "http",
         "http_version": "1.1",
         "method": method,
         "path": path,
         "raw_path": path.encode(),
         "query_string": query.encode(),
-        "headers": [*headers, *length],
+        "headers": headers,
         "client": (client, 40000),
     }
+
+
+async def send(
+    app: AsgiApp, method: str, path: str, headers: Pairs, body: bytes = b"", client: str = "127.0.0.1", query: str = ""
+) -> Answer:
+    length = [(b"content-length", str(len(body)).encode())] if body else []
+    path, _, query = path.partition("?") if "?" in path else (path, "", query)
+    scope = build_scope(method, path, [*headers, *length], client, query)
     sent = list[dict[str, Any]]()
 
     async def receive() -> dict[str, Any]:
@@ -137,9 +143,9 @@ async def open_server(data: Path, audit: AuditStage | None = None) -> AsyncItera
         await ensure_default_objects(registry, services.api_group, update_roles=True)
         app = build_app(services, fixture.features, memory, None, Drain(), origins)
         plain = AsgiApp(app._handle, services.settings.body_limit, memory, origins)
-        server = FastServer(fixture, app, plain, memory, connections)
         answer_fast = app._answer_fast
         assert answer_fast is not None
+        server = FastServer(fixture, app, plain, memory, connections, answer_fast)
 
         def answer(scope: AsgiScope) -> tuple[Call, Reply] | None:
             found = answer_fast(scope)
@@ -206,6 +212,9 @@ OTHER_HEADERS = {
     "two keys": [(b"authorization", b"Bearer fairlead_x")],
     "an invalid encoding": [(b"transfer-encoding", b"gzip")],
     "large headers": [(b"x-large", b"x" * 70_000)],
+    "many headers": [(b"x-many", b"")] * 40,
+    "a cookie": [(b"cookie", b"__Host-service_access_key=x")],
+    "a credential for a proxy": [(b"proxy-authorization", b"Basic x")],
 }
 
 
@@ -428,10 +437,54 @@ async def test_reads_wait_if_the_server_is_busy(server: FastServer) -> None:
     assert len(server.fast) == before
 
 
+def find_kept(server: FastServer) -> list[KnownHeaders]:
+    """The headers that the fast path has in memory."""
+    answer = server.answer_fast
+    assert isinstance(answer, MethodType)
+    assert isinstance(answer.__self__, FastReads)
+    return list(answer.__self__._known.values())
+
+
 async def test_no_key_is_kept(server: FastServer) -> None:
     headers = key_headers(server.admin)
     assert await server.is_read_fast(SHOP, headers)
-    assert b"authorization" not in dict(server.fast[-1].headers.pairs)  # type: ignore[attr-defined]
+    await server.read(SHOP, [*headers, (b"cookie", b"__Host-service_access_key=" + server.admin.encode())])
+    kept = [pair for known in find_kept(server) for pair in known.headers.pairs]
+    assert (b"accept", b"application/json") in kept
+    assert not [value for _, value in kept if server.admin.encode() in value]
+
+
+async def test_no_headers_of_strangers_are_kept(server: FastServer) -> None:
+    """Nor are those which the fast path does not serve: nothing but that it does not."""
+    for number in range(20):
+        other = (b"x-number", b"%d" % number)
+        await server.read(SHOP, [*key_headers("fairlead_unknown"), other])
+        await server.read(SHOP, [(b"host", b"localhost"), (b"cookie", b"a=b"), other])
+    assert all(known is NOT_SERVED for known in find_kept(server))
+
+
+@pytest.mark.parametrize("newest", [1, None], ids=["behind", "unknown"])
+async def test_a_worker_that_may_not_have_seen_the_newest_change_reads_nothing_fast(
+    server: FastServer, newest: int | None
+) -> None:
+    """Whether the user may read the object or not: another worker may have acknowledged that they no longer may."""
+    ada, view = await server.add_key("of-ada", "ada"), server.services.services.registry.view
+    paths = [(SHOP, key_headers(server.admin)), (SHOP, ada), (f"{API}/apps/none", key_headers(server.admin))]
+    for path, headers in paths:
+        await server.read(path, headers)
+    assert server.fast
+    view._local_revision = lambda: None if newest is None else view.revision + newest
+    scopes = [build_scope("GET", path, headers) for path, headers in paths]
+    assert [server.answer_fast(scope) for scope in scopes] == [None] * 3
+
+
+async def test_attempts_that_serve_nothing_are_accounted_for(server: FastServer) -> None:
+    ada, control = await server.add_key("of-ada", "ada"), server.services.services.flow.control
+    for headers in (key_headers(server.admin), ada):
+        await server.read(SHOP, headers)
+    before = control.spent
+    assert server.answer_fast(build_scope("GET", SHOP, ada)) is None, "ada may not read it"
+    assert control.spent > before
 
 
 async def test_different_headers_are_never_taken_for_the_same(server: FastServer) -> None:

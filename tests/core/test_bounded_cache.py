@@ -42,6 +42,14 @@ def test_entries_over_the_weight_limit_are_dropped() -> None:
     assert len(cache) == 2, "what was dropped weighs nothing"
 
 
+def test_a_value_that_is_replaced_weighs_nothing() -> None:
+    cache: BoundedCache[str, str] = BoundedCache(10, 5, len)
+    cache["a"] = "123"
+    cache["a"] = "124"
+    cache["b"] = "1"
+    assert cache == {"a": "124", "b": "1"}
+
+
 def test_a_single_value_over_the_weight_limit_stays_until_the_next_write() -> None:
     cache: BoundedCache[str, str] = BoundedCache(10, 5, len)
     cache["a"] = "1"

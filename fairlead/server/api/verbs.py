@@ -113,15 +113,24 @@ class Verbs:
             _check_representation(call, resource.kind)
         return verb(call, resource, target.namespace if resource.kind.namespaced else "")
 
+    def is_plain_get(self, target: RequestInfo) -> bool:
+        """Whether this is a GET of one stored object, by a route that has been resolved before."""
+        return self._find_plain_get(target) is not None
+
     def read_stored(self, target: RequestInfo) -> bytes | None:
         """The stored object that answers a plain GET of an object. None if that is not known to be all, for example
         because the view is not current. Raises NotFound."""
+        resource = self._find_plain_get(target)
+        if resource is None:
+            return None
+        entry = resource.get_if_current(target.namespace if resource.kind.namespaced else "", target.name)
+        return None if entry is None else entry.body
+
+    def _find_plain_get(self, target: RequestInfo) -> Resource | None:
         route = self._routes.get(target.cached_shape or target.compute_shape())
         if route is None or route[0] is not self._verbs["get"] or target.subresource or target.root != MANAGEMENT:
             return None
-        resource = route[1]
-        entry = resource.get_if_current(target.namespace if resource.kind.namespaced else "", target.name)
-        return None if entry is None else entry.body
+        return route[1]
 
     def _resolve_route(self, call: Call, shape: RequestShape) -> Awaitable[Reply]:
         target = call.target

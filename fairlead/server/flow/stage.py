@@ -122,7 +122,12 @@ class FlowStage:
         metrics = lane.metrics
         metrics.dispatched += 1
         metrics.execution_seconds.observe(seconds)
-        self._control.spend(REQUEST_OVERHEAD_SECONDS + seconds)
+        self._control.spend(REQUEST_OVERHEAD_SECONDS)
+        self.charge_attempt(lane, seconds)
+
+    def charge_attempt(self, lane: Lane, seconds: float) -> None:
+        """Accounts for time in which nothing was served. The request itself is accounted for when it is admitted."""
+        self._control.spend(seconds)
         if (cost := seconds / UNIT_SECONDS) > MIN_CHARGED_COST:
             self._control.charge(lane.level, lane.flow, cost)
 
