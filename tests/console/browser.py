@@ -287,12 +287,12 @@ class Page:
         self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def fill(self, label: str, value: str) -> None:
-        """Replaces the content of a text field, or chooses an option of a select by its text."""
+        """Replaces the content of a text field, or chooses an option of a select by its text, once it is there."""
         deadline = time.monotonic() + SETTLING_SECONDS
         while True:
             element = self._find_field(label)
             if self.elements.call(element, "function () { return this.localName === 'select'; }"):
-                assert self.elements.call(element, SELECT_OPTION, value), f"{label} has no option {value!r}"
+                self.wait_until(lambda: self._select(label, value), f"{label} has the option {value!r}")
                 return
             if self.elements.call(element, REPLACE_RICH_TEXT, value):
                 return
@@ -304,6 +304,9 @@ class Page:
             is_there = self.elements.call(element, "function () { return this.isConnected; }")
             if is_there or time.monotonic() > deadline or self.value(label) == value:
                 return  # else the page has replaced the field meanwhile
+
+    def _select(self, label: str, value: str) -> bool:
+        return bool(self.elements.call(self._find_field(label), SELECT_OPTION, value))
 
     def check(self, label: str, checked: bool = True) -> None:
         """Sets a checkbox or switch."""

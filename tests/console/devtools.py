@@ -21,9 +21,9 @@ from websockets.sync.client import ClientConnection, connect
 
 STILL_NETWORK = Path(__file__).parent / "still_network.py"
 TIMEOUT_SECONDS = 30.0
-UNRELIABLE_SECONDS = {"Accessibility.queryAXTree": 8.0}
-"""Chromium never responds to these if the document is replaced meanwhile, so they have to be sent again."""
 """How long the browser may take to start, and to respond to a command. Nothing is measured with it."""
+UNRELIABLE_SECONDS = {"Accessibility.queryAXTree": 8.0, "DOM.getDocument": 8.0}
+"""Chromium never responds to these if the document is replaced meanwhile, so they have to be sent again."""
 CLOSE_SECONDS = 5.0
 
 FLAGS = (

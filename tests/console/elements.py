@@ -128,11 +128,11 @@ class Elements:
 
     def query(self, *, role: str, name: str = "") -> Iterator[tuple[str, int]]:
         """Name and DOM node of each element with a role that a screen reader would find."""
-        root = self.send("DOM.getDocument", depth=0)["root"]["backendNodeId"]
         wanted = {"role": role} | ({"accessibleName": name} if name else {})
         try:
+            root = self.send("DOM.getDocument", depth=0)["root"]["backendNodeId"]
             nodes = self.send("Accessibility.queryAXTree", backendNodeId=root, **wanted)["nodes"]
-        except (DevToolsError, TimeoutError):  # the document was replaced in between
+        except (DevToolsError, TimeoutError):  # the document was replaced meanwhile
             return
         for node in nodes:
             if not node.get("ignored") and "backendDOMNodeId" in node:
