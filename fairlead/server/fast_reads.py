@@ -164,7 +164,7 @@ class FastReads:
 
     def _find_client(self, pairs: HeaderPairs) -> tuple[KnownHeaders, User | None]:
         """What the headers say, and their user; no user if the fast path does not serve them. Kept are headers of known
-        users only: strangers could fill the memory with theirs."""
+        users only: anonymous clients could fill the memory with theirs."""
         # Neither names nor values contain line breaks, so different headers never have the same text.
         text = b"\n".join([part for pair in pairs for part in pair])
         if len(text) > MAX_KNOWN_BYTES or len(pairs) > MAX_KNOWN_HEADERS:

@@ -454,7 +454,7 @@ async def test_no_key_is_kept(server: FastServer) -> None:
     assert not [value for _, value in kept if server.admin.encode() in value]
 
 
-async def test_no_headers_of_strangers_are_kept(server: FastServer) -> None:
+async def test_no_headers_of_anonymous_clients_are_kept(server: FastServer) -> None:
     """Nor are those which the fast path does not serve: nothing but that it does not."""
     for number in range(20):
         other = (b"x-number", b"%d" % number)
