@@ -19,7 +19,7 @@ import pytest
 from fairlead.domain.open_source_chart import CHART_NAME, CHART_VERSION
 from tests.fake_cluster.chart_repository import Chart
 from tests.harness.eventually import wait_until
-from tests.reference.conftest import REFERENCE
+from tests.reference.conftest import OPEN_SOURCE_CHART, REFERENCE
 from tests.reference.connected_cluster import IMAGE, is_root, seconds_since
 from tests.reference.control_plane import ControlPlane, Network
 from tests.reference.node import build_layer, running_node
@@ -62,6 +62,8 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def offer_open_source_chart(binaries: Path) -> Offer:
+    missing = [each for each in OPEN_SOURCE_CHART if not (Path(REFERENCE) / each).exists()]
+    assert not missing, f"REFERENCE={REFERENCE}: {', '.join(missing)} not found; build the chart and its programs there"
     folder = Path(REFERENCE) / "vcluster" / "chart"
     texts = {str(each.relative_to(folder)): each.read_text() for each in folder.rglob("*") if each.is_file()}
     texts.pop("Chart.yaml")
