@@ -72,6 +72,7 @@ def assert_within_limits(costs: list[Cost], capsys: pytest.CaptureFixture[str]) 
     assert highest_memory.memory < MEMORY_LIMIT, str(highest_memory)
 
 
+@pytest.mark.timeout(400)
 def test_large_bodies_of_every_shape_and_verb_do_not_block_the_loop(
     catalog: ApiCatalog, client: httpx.Client, meter: Meter, capsys: pytest.CaptureFixture[str]
 ) -> None:

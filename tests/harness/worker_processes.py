@@ -39,19 +39,27 @@ def count_events(server: Server, event: str) -> int:
 def is_running(pid: int) -> bool:
     """Whether the process exists and is not just waiting to be reaped."""
     try:
-        return _read_state(pid) not in "ZX"
+        return _read_state(Path(f"/proc/{pid}")) not in "ZX"
     except FileNotFoundError:
         return False
 
 
 def suspend(pid: int) -> None:
-    """Stops all threads of a process, and waits until they have stopped."""
+    """Stops all threads of a process, and waits until they have stopped: on a busy machine, some run for longer than
+    the one that gets the signal."""
     os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: _read_state(pid) == "T")
+    wait_until(lambda: _is_suspended(pid))
 
 
-def _read_state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+def _is_suspended(pid: int) -> bool:
+    try:
+        return {_read_state(each) for each in Path(f"/proc/{pid}/task").iterdir()} == {"T"}
+    except (FileNotFoundError, ProcessLookupError):  # of a thread that has just ended
+        return False
+
+
+def _read_state(process: Path) -> str:
+    return (process / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 def kill_process(server: Server, name: str) -> None:
