@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from fairlead.core.waiting import Signal
+from fairlead.core.waiting import Signal, end_tasks
 from fairlead.links.contract import (
     CLOSED,
     DEAD,
@@ -251,9 +251,7 @@ class Link:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self._finish(next(iter(done)).result())
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(*tasks)
             self._finish(LinkEnd(GOING_AWAY, "the process stops"))
             await self._close_transport()
             await self._end_handlers()

@@ -25,6 +25,7 @@ from fairlead.controllers.runtime.multi_watch import MultiWatch
 from fairlead.core.clock import Clock, micro_timestamp
 from fairlead.core.errors import ApiError, Conflict, NotFound
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.waiting import end_tasks
 from fairlead.kinds.core.server_objects import CONTROLLERS_LEASE
 from fairlead.registry.codec import decode
 from fairlead.registry.resource import Edit, Resource
@@ -145,8 +146,7 @@ class LeaderElector:
 
     async def _stop_and_release(self, task: "asyncio.Task[None]") -> None:
         """Releases the lease only after the work has really ended."""
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(task)
         await self._release()
 
     async def _renew_until_lost(self, task: "asyncio.Task[None]") -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from fairlead.core.waiting import end_tasks
 from fairlead.runner.engines.contract import Engine, EngineError, Reason
 from fairlead.runner.ssh.confinement import can_create_namespaces, describe_command, describe_environment
 from fairlead.runner.ssh.groups import close_group, open_group
@@ -150,8 +151,7 @@ async def _log_output(process: asyncio.subprocess.Process, uid: str) -> None:
 
 async def _end(server: ServerProcess) -> None:
     """Ends its sessions, and then the process."""
-    server.serving.cancel()
-    await asyncio.gather(server.serving, return_exceptions=True)
+    await end_tasks(server.serving)
 
 
 async def _send(

@@ -21,6 +21,7 @@ import structlog
 from asyncssh.constants import OPEN_ADMINISTRATIVELY_PROHIBITED, OPEN_CONNECT_FAILED, OPEN_RESOURCE_SHORTAGE
 
 from fairlead.core.log import configure_logging
+from fairlead.core.waiting import end_tasks
 from fairlead.runner.engines.contract import EngineError
 from fairlead.runner.ssh.access import Access
 from fairlead.runner.ssh.channels import CommandSession, ForwardedAgent, PortSession, Target
@@ -208,9 +209,7 @@ async def serve(control: MessageSocket) -> None:
         tasks.add(task)
         task.add_done_callback(tasks.discard)
         task.add_done_callback(_report_fault)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await end_tasks(*tasks)
 
 
 def _report_fault(task: "asyncio.Task[None]") -> None:

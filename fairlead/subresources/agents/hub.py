@@ -17,6 +17,7 @@ from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import RECHECK_SECONDS
 from fairlead.core.clock import Clock, timestamp
 from fairlead.core.errors import ApiError
+from fairlead.core.waiting import background_task
 from fairlead.links.connection import Link, refuse_streams
 from fairlead.links.contract import CLOSED, GOING_AWAY, MessageTransport, Stream
 from fairlead.links.limits import LinkLimits
@@ -62,19 +63,17 @@ class AgentHub:
     async def serve(self, cluster: str, key: str, transport: MessageTransport, recheck: Callable[[], None]) -> None:
         """Runs a session until it ends, or `recheck` raises: then its key is not valid any more."""
         link = Link(transport, refuse_streams, boot_id=self._process_id, is_dialer=False, limits=self._limits)
-        running = asyncio.create_task(link.run())
         session = Session(link, key)
-        try:
-            if await link.wait_ready():
-                self._add(cluster, session)
-                log.info("an agent has connected", cluster=cluster, instance=link.peer_boot_id, key=key)
-                await self._watch_access(link, running, recheck)
-                reason = link.end.reason if link.end else ""
-                log.info("an agent has disconnected", cluster=cluster, instance=link.peer_boot_id, reason=reason)
-        finally:
-            self._remove(cluster, session)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+        async with background_task(link.run()) as running:
+            try:
+                if await link.wait_ready():
+                    self._add(cluster, session)
+                    log.info("an agent has connected", cluster=cluster, instance=link.peer_boot_id, key=key)
+                    await self._watch_access(link, running, recheck)
+                    reason = link.end.reason if link.end else ""
+                    log.info("an agent has disconnected", cluster=cluster, instance=link.peer_boot_id, reason=reason)
+            finally:
+                self._remove(cluster, session)
 
     def _add(self, cluster: str, session: Session) -> None:
         sessions = self._sessions.setdefault(cluster, [])

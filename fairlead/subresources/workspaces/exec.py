@@ -20,6 +20,7 @@ import msgspec
 from fairlead.core.call import Call, Reply, Upgrade, WebSocket
 from fairlead.core.errors import ApiError, BadRequest, NotImplementedStatus, TooManyRequests
 from fairlead.core.refusals import note_refusal
+from fairlead.core.waiting import end_tasks
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.requests import OpenRequest
 from fairlead.links.streams import Data, Eof, Exit, Message
@@ -196,9 +197,7 @@ class ExecHandler:
             except TooManyRequests as error:  # others were faster
                 await websocket.close(TRY_AGAIN_LATER, error.message)
             finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await end_tasks(*tasks)
                 await self._waking.note_session_end(request)
 
         return Reply(101, upgrade=Upgrade(protocol, run), on_close=(partial(stream.abandon, "the session has ended"),))

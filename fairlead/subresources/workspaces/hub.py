@@ -17,6 +17,7 @@ from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import RECHECK_SECONDS
 from fairlead.core.clock import Clock, timestamp
 from fairlead.core.errors import ApiError
+from fairlead.core.waiting import background_task
 from fairlead.links.connection import Link
 from fairlead.links.contract import CLOSED, GOING_AWAY, SUPERSEDED, MessageTransport, Stream
 from fairlead.links.limits import LinkLimits
@@ -64,17 +65,15 @@ class RunnerHub:
     async def serve(self, runner: str, transport: MessageTransport, recheck: Callable[[], None]) -> None:
         """Runs the connection of a runner until it ends, or `recheck` raises: then its key is not valid any more."""
         link = Link(transport, boot_id=self._process_id, is_dialer=False, limits=self._limits)
-        running = asyncio.create_task(link.run())
         connection = _Connection(link)
-        try:
-            if await link.wait_ready() and await self._register(runner, connection):
-                log.info("a runner has connected", runner=runner, boot_id=link.peer_boot_id)
-                await self._watch_access(link, running, recheck)
-                log.info("a runner has disconnected", runner=runner, reason=link.end.reason if link.end else "")
-        finally:
-            self._unregister(runner, connection)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+        async with background_task(link.run()) as running:
+            try:
+                if await link.wait_ready() and await self._register(runner, connection):
+                    log.info("a runner has connected", runner=runner, boot_id=link.peer_boot_id)
+                    await self._watch_access(link, running, recheck)
+                    log.info("a runner has disconnected", runner=runner, reason=link.end.reason if link.end else "")
+            finally:
+                self._unregister(runner, connection)
 
     async def _register(self, runner: str, connection: _Connection) -> bool:
         link = connection.link

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fairlead.core.bounded_cache import BoundedCache
+from fairlead.core.waiting import end_tasks
 from fairlead.links.connection import Link
 from fairlead.links.contract import GOING_AWAY, Stream
 from fairlead.links.requests import OpenRequest
@@ -53,10 +54,7 @@ class WorkerPeers:
     async def close(self) -> None:
         links, self._links = list(self._links.values()), {}
         await asyncio.gather(*(link.close(GOING_AWAY, "the worker stops") for link in links))
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
 
     async def _open_at(self, number: int, request: OpenRequest) -> Stream | None:
         """A stream to a worker; None if it does not run or does not have the runner. Raises Refused."""
