@@ -23,8 +23,6 @@ from fairlead.controllers.instances.remote_namespace import (
     MANAGED_LABEL,
     MANAGED_VALUE,
     UID_LABEL,
-    delete_if_exists,
-    get_or_none,
     list_items,
     uid_precondition,
     url_segment,
@@ -36,7 +34,7 @@ from fairlead.domain.app_resolution import ResolvedApp
 from fairlead.domain.app_scripts import AppScript, build_variables, find_script_problems, has_script
 from fairlead.domain.typed_objects import App
 from fairlead.kinds.instances.templates import TRUST_ANNOTATION
-from fairlead.upstream.kube_client import KubeApi, RemoteApiError
+from fairlead.upstream.kube_client import KubeApi, RemoteApiError, delete_if_exists, get_or_none
 
 SCRIPT_FAILED, SCRIPT_UNCONFIRMED = "ScriptFailed", "ScriptUnconfirmed"
 START_SECONDS = 60

@@ -36,7 +36,6 @@ from fairlead.controllers.instances.remote_namespace import (
     RemoteNamespace,
     delete_namespace,
     ensure_namespace,
-    get_or_none,
     is_owned_by,
     list_items,
     ownership_labels,
@@ -63,7 +62,7 @@ from fairlead.registry.conditions import FALSE, find_condition, record_event
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
-from fairlead.upstream.kube_client import RemoteApiError
+from fairlead.upstream.kube_client import RemoteApiError, get_or_none
 
 AVAILABLE, NOT_APPROVED = "Available", "NotApproved"
 IMAGE_NOT_SET, PUBLIC_URL_NOT_SET, KEY_UNAVAILABLE = "ImageNotSet", "PublicUrlNotSet", "KeyUnavailable"
