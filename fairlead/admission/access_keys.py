@@ -19,7 +19,7 @@ from typing import Protocol
 
 from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.core.errors import Forbidden, Invalid, Problem
-from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.objects import Object, get_path, labels_of, metadata, name_of
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.key_delegation import Delegator, ScopeCovers, delegation_problem, delegator_for, is_widening
@@ -286,7 +286,7 @@ def store_component_key(api_group: str, namespace: str, components: Sequence[Com
     async def rule(change: Change, registry: Registry) -> None:
         if change.user != CONTROLLER_USER or change.dry_run:
             return
-        labels = metadata(change.obj).get("labels") or {}
+        labels = labels_of(change.obj)
         subject = get_path(change.obj, "spec.subject") or ""
         for component in components:
             if component.label in labels and subject.startswith(component.subject_prefix):

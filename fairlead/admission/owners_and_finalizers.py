@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from fairlead.admission import Rule, applies_to
 from fairlead.core.call import NAMESPACE_RESOURCE, Authorize, Decision, RequestInfo
 from fairlead.core.errors import Forbidden, Invalid, Problem
-from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.objects import Object, get_path, labels_of, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
 from fairlead.registry.codec import decode, encode
@@ -158,7 +158,7 @@ class ProtectedObjects:
             return name.startswith(self.namespace_prefix) or name in self.permanent_namespaces
         if metadata(change.obj).get("namespace") == self.system_namespace:
             return True
-        return kind.group == _RBAC_GROUP and DEFAULT_ROLE_LABEL in (get_path(change.old, "metadata.labels") or {})
+        return kind.group == _RBAC_GROUP and DEFAULT_ROLE_LABEL in labels_of(change.old)
 
 
 def protect_metadata(authorize: Authorize, protected: ProtectedObjects) -> Rule:

@@ -18,7 +18,7 @@ from fairlead.admission.secret_references import writer_name
 from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.clock import Clock
 from fairlead.core.errors import Forbidden, Invalid
-from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.objects import Object, annotations_of, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.domain.port_shares import MAX_SHARE_SECONDS, SHARES_ANNOTATION, PortShare, format_shares, parse_shares
 from fairlead.kinds.access.users import USER
@@ -76,7 +76,7 @@ def _has_new_owner(change: Change) -> bool:
 
 
 def _shares_of(workspace: Object) -> str:
-    return str((metadata(workspace).get("annotations") or {}).get(SHARES_ANNOTATION) or "")
+    return str(annotations_of(workspace).get(SHARES_ANNOTATION) or "")
 
 
 def _complete(text: str, before: str, user: User, find_uid: Callable[[str], str | None], now: float) -> list[PortShare]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.core.errors import Invalid
-from fairlead.core.objects import Object, metadata, name_of
+from fairlead.core.objects import Object, annotations_of, name_of
 from fairlead.core.workspaces import PREBUILD_ANNOTATION, PREBUILD_SCHEDULE_ANNOTATION
 from fairlead.domain.cron import InvalidSchedule, parse_schedule
 from fairlead.kinds.instances.workspace import WORKSPACE
@@ -51,4 +51,4 @@ def _find_problems(workspace: Object, before: Object | None) -> Iterator[Problem
 
 
 def _read(workspace: Object, annotation: str) -> str:
-    return str((metadata(workspace).get("annotations") or {}).get(annotation) or "")
+    return str(annotations_of(workspace).get(annotation) or "")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import Forbidden
-from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.objects import Object, annotations_of, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.instance_sleep import find_problems
 from fairlead.domain.sleep_mode import (
@@ -22,7 +22,6 @@ from fairlead.domain.sleep_mode import (
     LAST_ACTIVITY,
     LAST_ACTIVITY_INFO,
     SERVER_STATE,
-    annotations_of,
     decode_info,
     encode_info,
     is_forced,

@@ -26,7 +26,7 @@ import orjson
 from fairlead.authn.access_keys import ACCESS_KEYS, USERS, Pepper
 from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.errors import NotFound
-from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
+from fairlead.core.objects import Object, annotations_of, deep_copy, get_path, metadata, name_of
 from fairlead.core.user import User
 from fairlead.domain.key_lifetime import ttl_seconds
 from fairlead.kinds.access.access_key import (
@@ -257,7 +257,7 @@ class CliLogins:
 
     def _is_code_of(self, login: Object, code: NamedSecret) -> bool:
         """Whether this is the code of a login, whatever verifier and redirect URI came with it."""
-        mark = (metadata(login).get("annotations") or {}).get(CODE_ANNOTATION)
+        mark = annotations_of(login).get(CODE_ANNOTATION)
         return _is_equal(mark, self.values.code_mark(code.secret))
 
     def _previous_end(self, login: Object, digest: str) -> int | None:
@@ -327,12 +327,12 @@ def _identity_of(parent: Object) -> str:
 
 def _is_waiting(login: Object) -> bool:
     """Whether the code of a login was not redeemed yet."""
-    return TTL_ANNOTATION in (metadata(login).get("annotations") or {})
+    return TTL_ANNOTATION in annotations_of(login)
 
 
 def _intended_ttl(login: Object) -> int:
     """The lifetime in seconds that a login has, or will have when its code is redeemed."""
-    text = (metadata(login).get("annotations") or {}).get(TTL_ANNOTATION) or ""
+    text = annotations_of(login).get(TTL_ANNOTATION) or ""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 12 else ttl_seconds(login)
 
 

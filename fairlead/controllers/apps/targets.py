@@ -33,7 +33,7 @@ from fairlead.controllers.instances.remote_errors import (
 )
 from fairlead.controllers.instances.remote_namespace import MANAGED_LABEL, NAMESPACES_PATH, UID_LABEL, url_segment
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, RBAC, build_deployer_binding
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.objects import Object, get_path, labels_of, metadata
 from fairlead.domain.cluster_identity import find_identity_conflict
 from fairlead.domain.sleep_mode import sleep_type_of
 from fairlead.domain.typed_objects import (
@@ -195,7 +195,7 @@ async def prepare_namespace(target: AppTarget, instance: AppInstance, user: str,
         elif existing is None or "deletionTimestamp" in metadata(existing):
             message = f'namespace "{target.namespace}" is terminating or gone; this is deployed when it is back'
             raise InstanceError(NAMESPACE_TERMINATING, message, INFO)
-        elif target.field == "cluster" and MANAGED_LABEL in (get_path(existing, "metadata.labels") or {}):
+        elif target.field == "cluster" and MANAGED_LABEL in labels_of(existing):
             message = (
                 f'namespace "{target.namespace}" in cluster "{target.cluster}" belongs to a space or virtual cluster; '
                 "deploy into that instead, or into another namespace"

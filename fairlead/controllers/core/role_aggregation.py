@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import orjson
 
-from fairlead.core.objects import Object, deep_copy, metadata
+from fairlead.core.objects import Object, deep_copy, labels_of
 from fairlead.kinds.rbac.roles import CLUSTERROLE, GROUP
 from fairlead.registry.informer import Derived, Informer
 from fairlead.registry.registry import Registry
@@ -88,7 +88,7 @@ def _canonical_json(rule: Object) -> bytes:
 
 
 def _matches_any(selectors: Iterable[Iterable[Requirement]], role: Object) -> bool:
-    labels = metadata(role).get("labels") or {}
+    labels = labels_of(role)
     return any(all(requirement.matches(labels) for requirement in each) for each in selectors)
 
 

@@ -20,7 +20,7 @@ from fairlead.controllers.instances.remote_errors import (
     quote_remote,
     unexpected_response,
 )
-from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.objects import Object, get_path, labels_of, metadata, name_of
 from fairlead.core.truncation import truncate_with_hash
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.kinds.core import server_objects
@@ -230,7 +230,7 @@ def is_owned_by(namespace: Object, target: RemoteNamespace) -> bool:
 
 def _is_set_by_others(existing: Object | None) -> bool:
     """Whether another field manager has set the pod security level of a namespace."""
-    if POD_SECURITY_LABEL not in (get_path(existing, "metadata.labels") or {}):
+    if POD_SECURITY_LABEL not in labels_of(existing):
         return False
     managers = get_path(existing, "metadata.managedFields")
     server_owned = (

@@ -17,7 +17,7 @@ namespace can write these annotations as well. They decide nothing that their wr
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from urllib.parse import urlencode
@@ -32,7 +32,7 @@ from fairlead.controllers.instances.remote_namespace import (
     url_segment,
 )
 from fairlead.core.clock import timestamp
-from fairlead.core.objects import Object, get_path, name_of
+from fairlead.core.objects import Object, annotations_of, get_path, name_of
 from fairlead.domain import open_source_chart
 from fairlead.domain.sleep_mode import PREFIX
 from fairlead.upstream.kube_client import CONFLICT, NOT_FOUND, KubeApi, RemoteApiError, delete_if_exists, get_or_none
@@ -202,7 +202,7 @@ class SleepingNamespace:
             return
         for path in (DEPLOYMENTS, STATEFUL_SETS):
             async for each in self._list(path):
-                if _annotations(each).get(RELEASE_ANNOTATION) == self.release:
+                if annotations_of(each).get(RELEASE_ANNOTATION) == self.release:
                     yield path, each
 
     def _is_store(self, workload: Object) -> bool:
@@ -333,7 +333,7 @@ def _suspend(obj: Object) -> Object | None:
 
 
 def _resume(obj: Object) -> Object | None:
-    if SUSPENDED not in _annotations(obj):
+    if SUSPENDED not in annotations_of(obj):
         return None
     return {"metadata": {"annotations": {SUSPENDED: None}}, "spec": {"suspend": False}}
 
@@ -373,12 +373,7 @@ def _replicas(obj: Object) -> int:
 
 
 def _mark(obj: Object) -> str:
-    return str(_annotations(obj).get(REPLICAS) or "")
-
-
-def _annotations(obj: Object) -> Mapping[str, object]:
-    found = get_path(obj, "metadata.annotations")
-    return found if isinstance(found, dict) else {}
+    return str(annotations_of(obj).get(REPLICAS) or "")
 
 
 def _uid(obj: Object) -> str:

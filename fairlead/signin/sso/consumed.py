@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from fairlead.core.clock import micro_timestamp, parse_rfc3339
 from fairlead.core.errors import AlreadyExists, NotFound
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.objects import Object, get_path, labels_of
 from fairlead.kinds.core.lease import LEASE
 from fairlead.kinds.core.server_objects import CONSUMED_LEASE_PREFIX
 from fairlead.registry.codec import decode
@@ -69,7 +69,7 @@ def _record_name(purpose: str, value: str) -> str:
 
 
 def is_consumed_record(lease: Object) -> bool:
-    return CONSUMED_LABEL in (metadata(lease).get("labels") or {})
+    return CONSUMED_LABEL in labels_of(lease)
 
 
 def record_expiry(lease: Object) -> datetime | None:

@@ -14,7 +14,7 @@ import structlog
 
 from fairlead.core.clock import micro_timestamp, parse_rfc3339
 from fairlead.core.errors import AlreadyExists, ApiError, NotFound
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.objects import Object, annotations_of, get_path, metadata
 from fairlead.kinds.clusters.runner import LEASES, LEASES_GROUP
 from fairlead.kinds.core.server_objects import REPLICA_LEASE_PREFIX
 from fairlead.registry.codec import decode
@@ -59,7 +59,7 @@ class ReplicaLeases:
         """The other replicas that have renewed their Lease lately, sorted by name; at most MAX_REPLICAS."""
         found = []
         for name, lease, age in self._observe():
-            address = str((metadata(lease).get("annotations") or {}).get(ADDRESS_ANNOTATION) or "")
+            address = str(annotations_of(lease).get(ADDRESS_ANNOTATION) or "")
             is_own = name == PREFIX + self._identity or address == self._address
             replica = _parse_address(name.removeprefix(PREFIX), address)
             if replica is not None and not is_own and age < LEASE_SECONDS:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fairlead.core.machine.findings import Finding
-from fairlead.core.objects import metadata
+from fairlead.core.objects import labels_of, metadata
 from fairlead.runner.engines.contract import (
     ByteStream,
     ContainerState,
@@ -201,7 +201,7 @@ class KubernetesEngine:
         with all that is on it."""
         listed = await list_labelled(self.contexts.open(context), namespace, f"{UID_LABEL}={uid}")
         for each in (each for objects in listed.values() for each in objects):
-            if (metadata(each).get("labels") or {}).get(RUNNER_LABEL) != runner_label(self.settings.runner):
+            if labels_of(each).get(RUNNER_LABEL) != runner_label(self.settings.runner):
                 message = f"another runner has a workspace with the uid {uid} in namespace {namespace}"
                 raise EngineError(Reason.POLICY_VIOLATION, f"{message}; delete it there, or choose another namespace")
 
