@@ -96,6 +96,16 @@ class RevisionWaiters:
                 waiter.set_exception(build_error())
 
 
+def start_task(
+    tasks: "set[asyncio.Task[T]]", work: Coroutine[Any, Any, T], name: str | None = None
+) -> "asyncio.Task[T]":
+    """Runs `work` in a task. `tasks` holds it until it has ended, as the event loop itself does not."""
+    task = asyncio.create_task(work, name=name)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
+
+
 async def end_tasks(*tasks: "asyncio.Task[Any]") -> None:
     """Cancels the tasks and waits until they have ended. What they return or raise is left to others."""
     for task in tasks:

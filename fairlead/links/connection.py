@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from fairlead.core.waiting import Signal, end_tasks
+from fairlead.core.waiting import Signal, end_tasks, start_task
 from fairlead.links.contract import (
     CLOSED,
     DEAD,
@@ -287,9 +287,7 @@ class Link:
         opened, mux.opened = mux.opened, []
         for state in opened:
             stream = self._streams[state.number] = LinkStream(self, state)
-            stream.handler = asyncio.create_task(stream.serve(self._on_open))
-            self._handlers.add(stream.handler)
-            stream.handler.add_done_callback(self._handlers.discard)
+            stream.handler = start_task(self._handlers, stream.serve(self._on_open))
         for number in changed:
             known = self._streams.get(number)
             if known is not None:

@@ -10,6 +10,7 @@ from fairlead.core.waiting import (
     background_task,
     end_tasks,
     sleep_monotonic,
+    start_task,
     wait_until_stopped,
 )
 from tests.harness.virtual_time import on_virtual_time
@@ -202,6 +203,17 @@ async def test_tasks_have_ended_when_they_are_said_to_whatever_they_raise() -> N
     assert steps == ["returned", "finished"]
     assert isinstance(tasks[0].exception(), ValueError)
     await end_tasks()
+
+
+@on_virtual_time
+async def test_a_task_is_held_until_it_has_ended() -> None:
+    tasks: set[asyncio.Task[str]] = set()
+    task = start_task(tasks, asyncio.sleep(60, "result"), "a name")
+    assert tasks == {task}
+    assert task.get_name() == "a name"
+    assert await task == "result"
+    await let_tasks_run()
+    assert not tasks
 
 
 @on_virtual_time

@@ -18,7 +18,7 @@ import structlog
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.crypto.peer_certificates import PeerContexts, peer_name
 from fairlead.core.errors import ApiError
-from fairlead.core.waiting import end_tasks
+from fairlead.core.waiting import end_tasks, start_task
 from fairlead.links.connection import Link
 from fairlead.links.contract import GOING_AWAY, Stream
 from fairlead.links.requests import UNAVAILABLE, OpenRequest, Refused
@@ -222,9 +222,7 @@ class ReplicaPeers:
     def _run(self, transport: SocketTransport, *, is_dialer: bool) -> Link:
         boot_id = f"replica-{self._identity}"
         link = Link(transport, self._service.serve, boot_id=boot_id, is_dialer=is_dialer, limits=REPLICA_LIMITS)
-        task: asyncio.Task[object] = asyncio.create_task(link.run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start_task(self._tasks, link.run())
         return link
 
 

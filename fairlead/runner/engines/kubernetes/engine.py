@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from fairlead.core.machine.findings import Finding
 from fairlead.core.objects import labels_of, metadata
+from fairlead.core.waiting import start_task
 from fairlead.runner.engines.contract import (
     ByteStream,
     ContainerState,
@@ -281,9 +282,7 @@ class KubernetesEngine:
     def _visit(self, uid: str, status: EngineStatus) -> None:
         """Ends sessions of earlier processes of the runner, in the background."""
         if status.state is ContainerState.RUNNING and uid not in self._visited:
-            visit = asyncio.create_task(self._end_stale_sessions(uid))
-            self._visits.add(visit)
-            visit.add_done_callback(self._visits.discard)
+            start_task(self._visits, self._end_stale_sessions(uid))
 
     async def _end_stale_sessions(self, uid: str) -> None:
         try:
