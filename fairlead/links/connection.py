@@ -16,6 +16,8 @@ from typing import Any
 
 import structlog
 
+from fairlead.core.call import RECHECK_SECONDS
+from fairlead.core.errors import ApiError
 from fairlead.core.waiting import Signal, end_tasks, start_task
 from fairlead.links.contract import (
     CLOSED,
@@ -383,3 +385,14 @@ class Link:
             handler.cancel()
         if handlers:
             await asyncio.wait(handlers, timeout=CLOSE_SECONDS)
+
+
+async def watch_access(link: Link, running: "asyncio.Task[object]", recheck: Callable[[], None]) -> None:
+    """Waits until the link, which `running` runs, has ended. Closes it when `recheck` raises ApiError."""
+    while not running.done():
+        await asyncio.wait((running,), timeout=RECHECK_SECONDS)
+        try:
+            recheck()
+        except ApiError as error:
+            await link.close(GOING_AWAY, error.message)
+            return

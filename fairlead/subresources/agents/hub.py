@@ -14,11 +14,9 @@ from datetime import datetime
 import structlog
 
 from fairlead.core.bounded_cache import BoundedCache
-from fairlead.core.call import RECHECK_SECONDS
 from fairlead.core.clock import Clock, timestamp
-from fairlead.core.errors import ApiError
 from fairlead.core.waiting import background_task
-from fairlead.links.connection import Link, refuse_streams
+from fairlead.links.connection import Link, refuse_streams, watch_access
 from fairlead.links.contract import CLOSED, GOING_AWAY, MessageTransport, Stream
 from fairlead.links.limits import LinkLimits
 from fairlead.links.requests import TOO_MANY, UNAVAILABLE, OpenRequest, Refused
@@ -69,7 +67,7 @@ class AgentHub:
                 if await link.wait_ready():
                     self._add(cluster, session)
                     log.info("an agent has connected", cluster=cluster, instance=link.peer_boot_id, key=key)
-                    await self._watch_access(link, running, recheck)
+                    await watch_access(link, running, recheck)
                     reason = link.end.reason if link.end else ""
                     log.info("an agent has disconnected", cluster=cluster, instance=link.peer_boot_id, reason=reason)
             finally:
@@ -91,15 +89,6 @@ class AgentHub:
             del self._sessions[cluster]
             self._lost_at[cluster] = self._clock.now()
             self.on_change(cluster)
-
-    async def _watch_access(self, link: Link, running: "asyncio.Task[object]", recheck: Callable[[], None]) -> None:
-        while not running.done():
-            await asyncio.wait((running,), timeout=RECHECK_SECONDS)
-            try:
-                recheck()
-            except ApiError as error:
-                await link.close(GOING_AWAY, error.message)
-                return
 
     async def close(self) -> None:
         """Tells all agents that this process stops; they connect again."""
