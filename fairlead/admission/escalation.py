@@ -378,15 +378,7 @@ def _granted_permissions(change: Change, naming: ResourceNaming) -> Iterator[Req
 
     def target(verb: str, subresource: str = "") -> RequestInfo:
         namespace = meta.get("namespace", "") if kind.namespaced else ""
-        return RequestInfo(
-            verb=verb,
-            group=kind.group,
-            version=kind.version,
-            resource=kind.plural,
-            subresource=subresource,
-            namespace=namespace,
-            name=name,
-        )
+        return kind.request(verb, namespace, name, subresource=subresource)
 
     owner = change.spec.get("owner")
     if owner and owner != get_path(change.old or {}, "spec.owner") and not _is_own_account(owner, change.user):

@@ -79,7 +79,7 @@ def _deletion_target(reference: Object, change: Change, kinds: tuple[Kind, ...])
     namespace = metadata(change.obj).get("namespace", "") if kind.namespaced else ""
     if (kind.group, kind.plural) == NAMESPACE_RESOURCE:
         namespace = name  # as in the path of a request for a namespace
-    return RequestInfo("delete", group=group, version=version, resource=kind.plural, namespace=namespace, name=name)
+    return kind.request("delete", namespace, name)
 
 
 def _block_denied_problem(reference: Object, user: User, decision: Decision) -> Problem:
@@ -194,10 +194,7 @@ def _check_owners(change: Change, authorize: Authorize, protected: ProtectedObje
     namespace = str(meta.get("namespace") or "")
     if (kind.group, kind.plural) == NAMESPACE_RESOURCE:
         namespace = name  # as in the path of a request for a namespace
-    target = RequestInfo(
-        verb="delete", group=kind.group, version=kind.version, resource=kind.plural, namespace=namespace, name=name
-    )
-    if not authorize(change.user, target).allowed:
+    if not authorize(change.user, kind.request("delete", namespace, name)).allowed:
         why = (
             f'User "{change.user.name}" may not delete it, and changing its ownerReferences needs that permission; '
             "leave them as they are, or ask for it"

@@ -113,8 +113,7 @@ def _impersonation_target(change: Change) -> RequestInfo:
 
 
 def _bind_target(change: Change) -> RequestInfo:
-    kind = change.kind
-    return RequestInfo("bind", group=kind.group, version=kind.version, resource=kind.plural, name=name_of(change.obj))
+    return change.kind.request("bind", name=name_of(change.obj))
 
 
 def _require_remaining_admin(change: Change, registry: Registry) -> None:

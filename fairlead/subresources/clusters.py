@@ -101,10 +101,7 @@ class UsePermissionCache:
 
 def _use_target(kind: Kind, obj: Object) -> RequestInfo:
     meta = metadata(obj)
-    object_name = {"namespace": meta.get("namespace", ""), "name": meta["name"]}
-    return RequestInfo(
-        verb="use", root=MANAGEMENT, group=kind.group, version=kind.version, resource=kind.plural, **object_name
-    )
+    return kind.request("use", meta.get("namespace", ""), meta["name"], root=MANAGEMENT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from fairlead.admission.allow_lists import CLUSTERS, RUNNERS, TEMPLATES, allowed_names, default_template, is_allowed
 from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
 from fairlead.authz.name_index import ANY
-from fairlead.core.call import Authorize, RequestInfo
+from fairlead.core.call import Authorize
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import User
 from fairlead.kinds.projects.project import PROJECT
@@ -125,8 +125,7 @@ class ProjectSubresources:
     def _is_visible(self, user: User, kind: Kind, name: str, names: list[str] | None) -> bool:
         if names is not None:
             return is_allowed(names, name)
-        target = RequestInfo(verb="get", group=kind.group, version=kind.version, resource=kind.plural, name=name)
-        return self._authorize(user, target).allowed
+        return self._authorize(user, kind.request("get", name=name)).allowed
 
     def _member_names(self, project: Object, kind: str, plural: str) -> Iterator[str]:
         """The members of one kind, and the owner if it is of that kind; `*` means all."""
