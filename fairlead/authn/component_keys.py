@@ -138,23 +138,20 @@ class ComponentKeys:
                 await self._keys.delete("", name_of(key), DeleteOptions(metadata(key)["uid"]), _server_write_options())
 
     def _build_key(self, owner: Object) -> Object:
-        kind, sort, name = self._keys.kind, self._component, name_of(owner)
-        return {
-            "apiVersion": kind.api_version,
-            "kind": kind.name,
-            "metadata": {
-                # Random suffix: users may create keys with any name, and must not be able to block this one.
-                "name": f"{sort.singular}-{sort.label_value(name)}-{token_hex(4)}",
-                "labels": {sort.label: sort.label_value(name)},
-                "ownerReferences": [owner_reference(owner)],
-            },
-            "spec": {
-                "displayName": f"{sort.singular.capitalize()} {name}",
-                "subject": sort.subject(name),
-                "groups": [sort.group, sort.subject(name)],
-                "type": "Other",
-            },
+        sort, name = self._component, name_of(owner)
+        meta = {
+            # Random suffix: users may create keys with any name, and must not be able to block this one.
+            "name": f"{sort.singular}-{sort.label_value(name)}-{token_hex(4)}",
+            "labels": {sort.label: sort.label_value(name)},
+            "ownerReferences": [owner_reference(owner)],
         }
+        spec = {
+            "displayName": f"{sort.singular.capitalize()} {name}",
+            "subject": sort.subject(name),
+            "groups": [sort.group, sort.subject(name)],
+            "type": "Other",
+        }
+        return self._keys.kind.build(meta, spec=spec)
 
     def _earlier_keys(self, owner: Object) -> Iterator[Object]:
         """Remaining earlier keys: they would stay valid although their values can no longer be read."""

@@ -348,6 +348,10 @@ class Kind:
             name=name,
         )
 
+    def build(self, meta: Object, **fields: Any) -> Object:
+        """An object of the kind, with this metadata."""
+        return {"kind": self.name, "apiVersion": self.api_version, "metadata": meta, **fields}
+
     def schema(self) -> Schema:
         """The whole object as structural OpenAPI. `registry/object_metadata.py` has the schema of metadata."""
         properties = {

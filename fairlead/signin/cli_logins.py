@@ -118,7 +118,7 @@ class CliLogins:
         `code` is the secret of an authorization code, which is recognized in a request that is otherwise wrong.
         """
         where = f" on {approval.machine}" if approval.machine else ""
-        kind, binding = self._keys.kind, approval.binding
+        binding = approval.binding
         spec = {
             "displayName": f"Command line{where}",
             "user": approval.user,
@@ -132,7 +132,7 @@ class CliLogins:
             **({CODE_ANNOTATION: self.values.code_mark(code)} if code else {}),
         }
         meta = {"generateName": f"cli-{approval.user}-", "annotations": annotations}
-        body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta, "spec": spec}
+        body = self._keys.kind.build(meta, spec=spec)
         created: Object = orjson.loads(await self._keys.create(body, "", server_write_options()))
         name = name_of(created)
 

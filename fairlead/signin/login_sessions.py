@@ -108,13 +108,7 @@ class LoginSessions:
         return KeyLogin(await self._create({"generateName": f"login-{user.name}-"}, spec, ttl), ttl)
 
     async def _create(self, meta: Object, spec: Object, ttl: int) -> IssuedKey:
-        kind = self._keys.kind
-        body = {
-            "apiVersion": kind.api_version,
-            "kind": kind.name,
-            "metadata": meta,
-            "spec": {**spec, **({"ttl": ttl} if ttl else {})},
-        }
+        body = self._keys.kind.build(meta, spec={**spec, **({"ttl": ttl} if ttl else {})})
         created: Object = orjson.loads(await self._keys.create(body, "", server_write_options()))
         return IssuedKey(name_of(created), created["spec"]["key"])
 

@@ -145,10 +145,5 @@ def _build_profile(request: ActionRequest, user: Object) -> Object:
     meta_fields = ("name", "uid", "creationTimestamp")
     fields: dict[str, Any] = {name: spec[name] for name in (*_EDITABLE_FIELDS, "username") if spec.get(name)}
     custom = read_settings(user)
-    return {
-        "apiVersion": request.kind.api_version,
-        "kind": request.kind.name,
-        "metadata": {name: meta[name] for name in meta_fields if name in meta},
-        **fields,
-        **({"custom": custom} if custom else {}),
-    }
+    shown = {name: meta[name] for name in meta_fields if name in meta}
+    return request.kind.build(shown, **fields, **({"custom": custom} if custom else {}))

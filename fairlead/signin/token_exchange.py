@@ -92,7 +92,6 @@ class WorkloadKeys:
         await self._record_use(workload, now)
         # Again: the store may have been slow, and the key must not outlive the token.
         seconds = self._lifetime(workload)
-        kind = self._keys.kind
         spec: Object = {
             "displayName": f"Workload identity, rule {workload.rule.name}",
             **owner,
@@ -104,7 +103,7 @@ class WorkloadKeys:
             "name": f"exchanged-{workload.rule.name}-{secrets.token_hex(ID_BYTES)}",
             "labels": {RULE_LABEL: workload.rule.name, **labels},
         }
-        body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta, "spec": spec}
+        body = self._keys.kind.build(meta, spec=spec)
         created: Object = orjson.loads(await self._keys.create(body, "", server_write_options()))
         user = replace(user, key=name_of(created), scope=Scope.parse(workload.rule.scope))
         try:
@@ -149,17 +148,12 @@ class WorkloadKeys:
     async def _record_use(self, workload: VerifiedWorkload, now: datetime) -> None:
         digest = hashlib.sha256(f"{workload.source}\0{workload.token_id}".encode()).hexdigest()
         lifetime = int(workload.expires_at - now.timestamp()) + 2 * MAX_SKEW_SECONDS
-        kind = self._leases.kind
-        body = {
-            "apiVersion": kind.api_version,
-            "kind": kind.name,
-            "metadata": {"name": f"{USE_PREFIX}{digest}", "namespace": self._namespace},
-            "spec": {
-                "holderIdentity": workload.rule.name,
-                "leaseDurationSeconds": min(lifetime, 2**31 - 1),
-                "renewTime": micro_timestamp(now),
-            },
+        spec = {
+            "holderIdentity": workload.rule.name,
+            "leaseDurationSeconds": min(lifetime, 2**31 - 1),
+            "renewTime": micro_timestamp(now),
         }
+        body = self._leases.kind.build({"name": f"{USE_PREFIX}{digest}", "namespace": self._namespace}, spec=spec)
         try:
             await self._leases.create(body, self._namespace, server_write_options())
         except AlreadyExists:

@@ -280,12 +280,10 @@ class _WatchStream:
         return await compute(size, self._encode, found)
 
     def _encode_bookmark(self, annotations: dict[str, str]) -> bytes:
-        kind = self._presentation.kind
         metadata: Object = {"resourceVersion": self._version, "creationTimestamp": None}
         if annotations:
             metadata["annotations"] = annotations
-        bookmark = {"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}
-        return encode_event("BOOKMARK", orjson.dumps(bookmark))
+        return encode_event("BOOKMARK", orjson.dumps(self._presentation.kind.build(metadata)))
 
     def _encode(self, lines: list[FollowedLine]) -> bytes:
         self._version = lines[-1].version

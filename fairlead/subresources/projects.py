@@ -60,7 +60,7 @@ def usage_handlers(api_group: str, registry: Registry, namespace_prefix: str) ->
             }
             stored = usage.of_user(name)._asdict()
             fields["requester"] = {"user": name, "limit": limits.user._asdict(), "used": stored}
-        return _build_response(request, fields)
+        return request.kind.build({"name": request.name}, **fields)
 
     return {(api_group, PROJECT.plural, "usage"): show_usage}
 
@@ -85,17 +85,18 @@ class ProjectSubresources:
             "users": [{"info": each} for each in self._list_infos(USERS, sorted(users))],
             "teams": [{"info": each} for each in self._list_infos(TEAMS, teams)],
         }
-        return _build_response(request, fields)
+        return request.kind.build({"name": request.name}, **fields)
 
     async def list_clusters(self, request: ActionRequest) -> Object:
         project = await self._get_project(request)
         clusters = self._list_visible(request.user, "Cluster", allowed_names(project, CLUSTERS))
-        return _build_response(request, {"clusters": clusters, "runners": self._allowed_runners(request.user, project)})
+        return request.kind.build(
+            {"name": request.name}, clusters=clusters, runners=self._allowed_runners(request.user, project)
+        )
 
     async def list_runners(self, request: ActionRequest) -> Object:
-        return _build_response(
-            request, {"runners": self._allowed_runners(request.user, await self._get_project(request))}
-        )
+        runners = self._allowed_runners(request.user, await self._get_project(request))
+        return request.kind.build({"name": request.name}, runners=runners)
 
     async def list_templates(self, request: ActionRequest) -> Object:
         project = await self._get_project(request)
@@ -106,7 +107,7 @@ class ProjectSubresources:
             if default is not None and default in map(name_of, listed):
                 fields[f"default{kind}"] = default
             fields[f"{kind[0].lower()}{kind[1:]}s"] = listed
-        return _build_response(request, fields)
+        return request.kind.build({"name": request.name}, **fields)
 
     async def _get_project(self, request: ActionRequest) -> Object:
         return decode(await self._registry.resource(self._group, PROJECT.plural).get("", request.name))
@@ -150,8 +151,3 @@ def _without_secrets(obj: Object, kind: Kind) -> Object:
     """The object without credentials, for users who may not be allowed to get it directly."""
     metadata(obj).pop("managedFields", None)
     return redact(strip_write_only(obj, kind), kind.sensitive)
-
-
-def _build_response(request: ActionRequest, fields: Object) -> Object:
-    kind = request.kind
-    return {"kind": kind.name, "apiVersion": kind.api_version, "metadata": {"name": request.name}, **fields}

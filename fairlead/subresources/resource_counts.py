@@ -111,17 +111,15 @@ def _selected_namespace(call: Call) -> str:
 def _build_object(kind: Kind, counted: Kind, found: tuple[int, bool]) -> Object:
     count, is_filtered = found
     name = f"{counted.plural}.{counted.group}" if counted.group else counted.plural
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.name,
-        "metadata": {"name": name},
-        "group": counted.group,
-        "resource": counted.plural,
-        "resourceKind": counted.name,
-        "namespaced": counted.namespaced,
-        "count": count,
-        "filtered": is_filtered,
-    }
+    return kind.build(
+        {"name": name},
+        group=counted.group,
+        resource=counted.plural,
+        resourceKind=counted.name,
+        namespaced=counted.namespaced,
+        count=count,
+        filtered=is_filtered,
+    )
 
 
 async def _render(request: ActionRequest, bodies: list[bytes], metadata: Object, registry: Registry) -> Reply:

@@ -219,10 +219,9 @@ class LeaderElector:
         return MultiWatch(self._leases.view, ((kind.group, kind.plural),))
 
     async def _create(self) -> int:
-        kind = self._leases.kind
-        body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": LEASE_NAME}}
         spec = {**self._holder_fields(), "acquireTime": self._now(), "leaseTransitions": 0}
-        return _revision(await self._leases.create({**body, "spec": spec}, self._namespace, server_write_options()))
+        body = self._leases.kind.build({"name": LEASE_NAME}, spec=spec)
+        return _revision(await self._leases.create(body, self._namespace, server_write_options()))
 
     async def _update(self, edit: Edit) -> int:
         return _revision(await self._leases.modify(self._namespace, LEASE_NAME, edit, server_write_options()))

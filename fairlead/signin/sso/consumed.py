@@ -34,20 +34,17 @@ class ConsumedValues:
 
     async def consume(self, purpose: str, value: str, seconds: float) -> bool:
         """Records a value for so many seconds. Returns False if it is recorded already."""
-        lease: Object = {
-            "apiVersion": LEASE.api_version,
-            "kind": LEASE.name,
-            "metadata": {
-                "name": _record_name(purpose, value),
-                "namespace": self._namespace,
-                "labels": {CONSUMED_LABEL: purpose},
-            },
-            "spec": {
-                "holderIdentity": purpose,
-                "acquireTime": micro_timestamp(self._clock.now()),
-                "leaseDurationSeconds": max(1, min(int(seconds) + 1, MAX_SECONDS)),
-            },
+        meta = {
+            "name": _record_name(purpose, value),
+            "namespace": self._namespace,
+            "labels": {CONSUMED_LABEL: purpose},
         }
+        spec = {
+            "holderIdentity": purpose,
+            "acquireTime": micro_timestamp(self._clock.now()),
+            "leaseDurationSeconds": max(1, min(int(seconds) + 1, MAX_SECONDS)),
+        }
+        lease = LEASE.build(meta, spec=spec)
         try:
             await self._leases.create(lease, self._namespace, server_write_options())
         except AlreadyExists:

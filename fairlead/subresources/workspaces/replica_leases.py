@@ -106,8 +106,7 @@ class ReplicaLeases:
         try:
             await self._leases.modify(self._namespace, name, self._renewed, server_write_options())
         except NotFound:
-            kind = self._leases.kind
-            body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": name}}
+            body = self._leases.kind.build({"name": name})
             with suppress(AlreadyExists):
                 await self._leases.create(self._renewed(body), self._namespace, server_write_options())
 
