@@ -25,6 +25,7 @@ from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.requests import OpenRequest
 from fairlead.links.streams import Data, Eof, Exit, Message
 from fairlead.server.api.actions import ActionRequest
+from fairlead.server.api.routing import read_flag
 from fairlead.server.flow.streams import StreamLimits
 from fairlead.subresources.workspaces.exchanges import ExchangeHandlers
 from fairlead.subresources.workspaces.session import (
@@ -36,7 +37,7 @@ from fairlead.subresources.workspaces.session import (
     ClientMessageError,
     Session,
 )
-from fairlead.subresources.workspaces.targets import MAX_OPTIONS_BYTES, read_flag
+from fairlead.subresources.workspaces.targets import MAX_OPTIONS_BYTES
 from fairlead.subresources.workspaces.waking import Waking
 
 V5, V4 = PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
