@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Protocol
 
-import orjson
-
 from fairlead.admission import Rule, applies_to, forbidden
 from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import MAX_PROBLEMS, MAX_QUOTED_CHARS, Forbidden, NotFound, qualified_resource
+from fairlead.core.json import encode_sorted
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER, SERVICE_ACCOUNT_PREFIXES, TEAM_GROUP_PREFIX, User
 from fairlead.core.validators import minimal_prefixes, starts_with_any
@@ -439,13 +438,9 @@ def _added_entries(change: Change, field: str) -> Iterable[Object]:
     if not after or not isinstance(after, list):
         return ()
     before = get_path(change.old or {}, f"spec.{field}")
-    known = {_fingerprint(entry) for entry in before} if isinstance(before, list) else set()
-    return [entry for entry in after if isinstance(entry, dict) and _fingerprint(entry) not in known]
-
-
-def _fingerprint(entry: Any) -> bytes:
-    """Equal for equal entries. There may be thousands, so they are compared by set lookup."""
-    return orjson.dumps(entry, option=orjson.OPT_SORT_KEYS)
+    # There may be thousands of entries, so they are compared by set lookup.
+    known = {encode_sorted(entry) for entry in before} if isinstance(before, list) else set()
+    return [entry for entry in after if isinstance(entry, dict) and encode_sorted(entry) not in known]
 
 
 def _strings(value: Any) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from fairlead.core.json import encode_sorted
 from fairlead.core.objects import Object, annotations_of, metadata
 
 RULES_DIGEST_ANNOTATION = "service.sh/default-rules"
@@ -80,7 +81,7 @@ def _annotate(role: Object, annotations: dict[str, str]) -> Object:
 
 
 def _encode(rules: Any) -> str:
-    return orjson.dumps(rules, option=orjson.OPT_SORT_KEYS).decode()
+    return encode_sorted(rules).decode()
 
 
 def _digest(role: Object) -> str:
