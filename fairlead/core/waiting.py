@@ -123,6 +123,16 @@ async def background_task(work: Coroutine[Any, Any, T], name: str | None = None)
         await end_tasks(task)
 
 
+async def run_to_end(work: Coroutine[Any, Any, None]) -> None:
+    """Awaits `work` to its end, also if the caller is cancelled meanwhile: what stops is often cancelled once more."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
+
+
 async def wait_until_stopped(stop: asyncio.Event, work: "asyncio.Task[None]") -> None:
     """Waits until `stop` is set. Background work only ends by an internal error, which is logged and raised."""
     async with background_task(stop.wait()) as stopping:

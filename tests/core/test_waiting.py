@@ -9,6 +9,7 @@ from fairlead.core.waiting import (
     Signal,
     background_task,
     end_tasks,
+    run_to_end,
     sleep_monotonic,
     start_task,
     wait_until_stopped,
@@ -232,6 +233,22 @@ async def test_the_result_of_a_background_task_that_ends_before_its_block_is_kep
     async with background_task(asyncio.sleep(1, "result")) as task:
         await asyncio.sleep(2)
     assert task.result() == "result"
+
+
+@on_virtual_time
+async def test_what_runs_to_its_end_also_does_so_if_the_caller_is_cancelled() -> None:
+    steps: list[str] = []
+
+    async def work() -> None:
+        await asyncio.sleep(1)
+        steps.append("ended")
+
+    caller = asyncio.create_task(run_to_end(work()))
+    await let_tasks_run()
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert steps == ["ended"]
 
 
 # --- the end of the process ---

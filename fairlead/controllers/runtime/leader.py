@@ -25,7 +25,7 @@ from fairlead.controllers.runtime.multi_watch import MultiWatch
 from fairlead.core.clock import Clock, micro_timestamp
 from fairlead.core.errors import ApiError, Conflict, NotFound
 from fairlead.core.objects import Object, get_path, metadata
-from fairlead.core.waiting import end_tasks
+from fairlead.core.waiting import end_tasks, run_to_end
 from fairlead.kinds.core.server_objects import CONTROLLERS_LEASE
 from fairlead.registry.codec import decode
 from fairlead.registry.resource import Edit, Resource
@@ -140,7 +140,7 @@ class LeaderElector:
                 log.info("gave up leadership: the server stops")
         finally:
             self.fence.release()
-            await _run_shielded(self._stop_and_release(task))
+            await run_to_end(self._stop_and_release(task))
         if not task.cancelled():
             task.result()
 
@@ -254,16 +254,6 @@ class LeaderElector:
 
     def _now(self) -> str:
         return micro_timestamp(self._clock.now())
-
-
-async def _run_shielded(coroutine: Coroutine[Any, Any, None]) -> None:
-    """Awaits a coroutine to its end even if cancelled meanwhile: shutdown cancels tasks that are already stopping."""
-    task = asyncio.create_task(coroutine)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await task
-        raise
 
 
 def _holder(lease: Object) -> str:
