@@ -39,7 +39,7 @@ from fairlead.kinds.access.access_key import (
 )
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.write_options import DeleteOptions, server_write_options
+from fairlead.registry.write_options import server_write_options
 from fairlead.signin.cli_tokens import Binding, NamedSecret, TokenValues
 from fairlead.signin.login_sessions import LoginSessions
 
@@ -210,10 +210,7 @@ class CliLogins:
             await self.end(token.name)
 
     async def end(self, name: str) -> None:
-        try:
-            await self._keys.delete("", name, DeleteOptions(), server_write_options())
-        except NotFound:  # already ended
-            return
+        await self._keys.delete_if_exists("", name)
 
     def binding_for(self, user: User, ttl: int) -> Binding:
         """What a login depends on that this user allows: the login or access key with which the user does so."""

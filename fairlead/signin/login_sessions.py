@@ -30,7 +30,7 @@ from fairlead.kinds.access.access_key import (
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.storage_errors import translate_storage_errors
-from fairlead.registry.write_options import DeleteOptions, server_write_options
+from fairlead.registry.write_options import server_write_options
 from fairlead.storage.view.view import Entry
 
 MAX_AGENT_LENGTH = 64
@@ -267,10 +267,7 @@ class LoginSessions:
             return
 
     async def _delete(self, key: str) -> None:
-        try:
-            await self._keys.delete("", key, DeleteOptions(), server_write_options())
-        except NotFound:  # already deleted
-            return
+        await self._keys.delete_if_exists("", key)
 
 
 def session_of(login: Object) -> str:

@@ -20,7 +20,7 @@ from fairlead.authn.access_keys import ACCESS_KEYS
 from fairlead.authn.principals import PrincipalDirectory
 from fairlead.core.call import Call, Reply
 from fairlead.core.clock import Clock, micro_timestamp, parse_rfc3339
-from fairlead.core.errors import AlreadyExists, ApiError, NotFound
+from fairlead.core.errors import AlreadyExists, ApiError
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.scope import Scope
 from fairlead.core.user import User
@@ -30,7 +30,7 @@ from fairlead.kinds.core.server_objects import EXCHANGED_LEASE_PREFIX
 from fairlead.kinds.core.service_account import SERVICE_ACCOUNT, UID_LABEL, account_username
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.write_options import DeleteOptions, server_write_options
+from fairlead.registry.write_options import server_write_options
 from fairlead.signin.oauth import Form, OAuthError, json_reply, require_field
 from fairlead.signin.oidc.errors import ProviderError, TokenRejected
 from fairlead.signin.oidc.tokens import MAX_SKEW_SECONDS, MAX_TOKEN_BYTES, Reason
@@ -174,10 +174,7 @@ class WorkloadKeys:
             records = (decode(entry) for entry in entries if entry.key[3].startswith(USE_PREFIX))
             self._ended = [name for record in records if (name := _ended_record(record, now))]
         for _ in range(min(MAX_CLEANED, len(self._ended))):
-            try:
-                await self._leases.delete(self._namespace, self._ended.pop(), DeleteOptions(), server_write_options())
-            except NotFound:  # another replica was faster
-                continue
+            await self._leases.delete_if_exists(self._namespace, self._ended.pop())
 
 
 def _is_live_key(key: Object, now: datetime) -> bool:

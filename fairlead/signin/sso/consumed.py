@@ -7,7 +7,6 @@ this for values that were verified: unauthenticated clients must not be able to 
 
 import hashlib
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import datetime, timedelta
 
 from fairlead.core.clock import micro_timestamp, parse_rfc3339
@@ -17,7 +16,7 @@ from fairlead.kinds.core.lease import LEASE
 from fairlead.kinds.core.server_objects import CONSUMED_LEASE_PREFIX
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.write_options import DeleteOptions, server_write_options
+from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 
@@ -102,6 +101,5 @@ class ConsumedValueController:
         now = self._clock.now()
         if expiry is not None and now < expiry:
             return (expiry - now).total_seconds()
-        with suppress(NotFound):
-            await self._leases.delete(key[2], key[3], DeleteOptions(), server_write_options())
+        await self._leases.delete_if_exists(key[2], key[3])
         return None

@@ -19,7 +19,7 @@ from fairlead.kinds.clusters.runner import LEASES, LEASES_GROUP
 from fairlead.kinds.core.server_objects import REPLICA_LEASE_PREFIX
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.write_options import DeleteOptions, server_write_options
+from fairlead.registry.write_options import server_write_options
 
 PREFIX = REPLICA_LEASE_PREFIX
 ADDRESS_ANNOTATION = "service.sh/replica-address"
@@ -82,7 +82,7 @@ class ReplicaLeases:
         """Other replicas do not connect to this one any more."""
         with suppress(ApiError, TimeoutError):
             async with asyncio.timeout(RETRY_SECONDS):
-                await self._delete(PREFIX + self._identity)
+                await self._leases.delete_if_exists(self._namespace, PREFIX + self._identity)
 
     def _observe(self) -> list[tuple[str, Object, float]]:
         """Name, Lease and seconds since its renewal, of all replicas."""
@@ -123,11 +123,7 @@ class ReplicaLeases:
     async def _delete_abandoned(self) -> None:
         for name, _, age in self._observe():
             if age > FORGET_SECONDS:
-                with suppress(NotFound):
-                    await self._delete(name)
-
-    async def _delete(self, name: str) -> None:
-        await self._leases.delete(self._namespace, name, DeleteOptions(), server_write_options())
+                await self._leases.delete_if_exists(self._namespace, name)
 
 
 def _parse_address(identity: str, address: str) -> Replica | None:
