@@ -26,12 +26,12 @@ validation (`registry/validate.py`), not admission.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from fairlead.core.errors import ADMISSION, ApiError, Invalid
-from fairlead.core.objects import name_of
+from fairlead.core.errors import ADMISSION, ApiError, Forbidden, Invalid, Problem
+from fairlead.core.objects import Object, get_path, name_of
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.registry import Registry
 
@@ -77,6 +77,22 @@ def applies_to(rule_filter: RuleFilter) -> Callable[[Rule], Rule]:
 
 def is_resource(kind: Kind, group: str, *plurals: str) -> bool:
     return kind.group == group and kind.plural in plurals
+
+
+def has_valid_types(obj: Object, types: Mapping[str, type]) -> bool:
+    """Whether the fields that are set have these types. Schema validation, which runs later, rejects the others."""
+    found = ((get_path(obj, path), expected) for path, expected in types.items())
+    return all(value is None or isinstance(value, expected) for value, expected in found)
+
+
+def forbidden(change: Change, why: str) -> Forbidden:
+    """The error for a write that its author may not do."""
+    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+
+
+def invalid(change: Change, *problems: Problem) -> Invalid:
+    """The error for a write of an object that no one may write so."""
+    return Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), problems)
 
 
 def rule_name(rule: Rule) -> str:

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fairlead.admission import Rule, applies_to, is_resource
-from fairlead.core.errors import Forbidden, Invalid, Problem
-from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.admission import Rule, applies_to, forbidden, invalid, is_resource
+from fairlead.core.errors import Problem
+from fairlead.core.objects import Object, get_path, labels_of, metadata, name_of
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.key_delegation import Delegator, ScopeCovers, delegation_problem, delegator_for, is_widening
@@ -83,7 +83,7 @@ def issue_access_key(issuer: KeyIssuer, api_group: str) -> Rule:
     async def rule(change: Change, registry: Registry) -> None:
         nonlocal digests
         if change.user != CONTROLLER_USER and change.subresource == "status":
-            raise _forbidden(change, "only the server may write the status of access keys; leave it out")
+            raise forbidden(change, "only the server may write the status of access keys; leave it out")
         if change.subresource or enforced_problems(shape.validate(change.obj, change.old).problems, change.user):
             return  # schema validation rejects it
         change.obj.setdefault("spec", {})
@@ -102,7 +102,7 @@ def _issue_key(change: Change, registry: Registry, issuer: KeyIssuer, digests: O
     if not any(change.spec.get(field) for field in KEY_OWNER_FIELDS):
         field, name = delegator.owner
         if not name:
-            raise _forbidden(change, f'there is no active user "{change.user.name}" to issue a key for')
+            raise forbidden(change, f'there is no active user "{change.user.name}" to issue a key for')
         change.spec[field] = name
     _check_service_account(change)  # after the default owner is set, which may be a service account
     if change.spec.get("type") is None:
@@ -120,7 +120,7 @@ def _check_service_account(change: Change) -> None:
     """Only the server issues keys of service accounts: it binds them to the uid of the account."""
     namespace, name = parse_account_username(str(change.spec.get("subject") or ""))
     if namespace and change.user != CONTROLLER_USER:
-        raise _forbidden(change, f"request a token of the service account: kubectl create token {name} -n {namespace}")
+        raise forbidden(change, f"request a token of the service account: kubectl create token {name} -n {namespace}")
     _check_account_label(change)
 
 
@@ -128,7 +128,7 @@ def _check_account_label(change: Change) -> None:
     """Rejects changes to the label with the uid of the service account, which only the server sets."""
     if change.user != CONTROLLER_USER and account_uid(change.old or {}) != account_uid(change.obj):
         why = f"the server sets the label {UID_LABEL} on tokens of service accounts; leave it as it is"
-        raise _forbidden(change, why)
+        raise forbidden(change, why)
 
 
 def _check_update(change: Change, registry: Registry, issuer: KeyIssuer) -> None:
@@ -160,9 +160,9 @@ def _check_sign_on_fields(change: Change) -> None:
     is_server_managed = before in _SERVER_TYPES
     if before != after and (is_server_managed or after in _SERVER_TYPES):
         if change.old is None:
-            raise _forbidden(change, f"only the server creates keys of type {after}; leave spec.type out, or sign in")
+            raise forbidden(change, f"only the server creates keys of type {after}; leave spec.type out, or sign in")
         why = f"only the server changes spec.type to or from {' and '.join(_SERVER_TYPES)}; leave it as it is"
-        raise _forbidden(change, f"{why}, or delete the key")
+        raise forbidden(change, f"{why}, or delete the key")
     for field in _SIGN_ON_FIELDS:
         old = get_path(change.old or {}, f"spec.{field}") or None
         new = change.spec.get(field) or None
@@ -170,9 +170,9 @@ def _check_sign_on_fields(change: Change) -> None:
             continue
         if is_server_managed:
             why = f"the server manages spec.{field} of a login; leave it as it is, or delete the key"
-            raise _forbidden(change, why)
+            raise forbidden(change, why)
         if new is not None and not change.user.is_unscoped_admin:
-            raise _forbidden(change, f"only administrators may set spec.{field}; leave it as it is, or ask one of them")
+            raise forbidden(change, f"only administrators may set spec.{field}; leave it as it is, or ask one of them")
 
 
 def _delegator(change: Change, registry: Registry) -> Delegator:
@@ -182,7 +182,7 @@ def _delegator(change: Change, registry: Registry) -> Delegator:
 def _check_delegation(change: Change, delegator: Delegator, registry: Registry, issuer: KeyIssuer) -> None:
     why = delegation_problem(delegator, change.obj, issuer.covers, registry.clock.now())
     if why is not None:
-        raise _forbidden(change, why)
+        raise forbidden(change, why)
 
 
 def _check_ttl(change: Change, issuer: KeyIssuer) -> None:
@@ -190,7 +190,7 @@ def _check_ttl(change: Change, issuer: KeyIssuer) -> None:
     maximum = issuer.max_ttl()
     if maximum and change.user != CONTROLLER_USER and not 0 < ttl <= maximum:
         why = f"must be between 1 and {maximum}, the maximum lifetime of keys on this server"
-        raise _invalid(change, Problem.invalid("spec.ttl", ttl, why))
+        raise invalid(change, Problem.invalid("spec.ttl", ttl, why))
 
 
 def _set_digest(change: Change, issuer: KeyIssuer, digests: OwnerUsageIndex) -> None:
@@ -215,11 +215,11 @@ def _check_value(change: Change, value: str, issuer: KeyIssuer, digests: OwnerUs
             f"must be {MIN_VALUE_LENGTH} to {MAX_VALUE_LENGTH} ASCII characters without spaces; leave it out for "
             "a new one"
         )
-        raise _invalid(change, Problem(KEY_PATH, "FieldValueInvalid", f"Invalid value: {why}"))
+        raise invalid(change, Problem(KEY_PATH, "FieldValueInvalid", f"Invalid value: {why}"))
     # An object with the same name is reported as AlreadyExists instead.
     if any(key[3] != name_of(change.obj) for key in digests.get(issuer.digester.digest(value))):
         why = "this value cannot be used; choose another one, or leave it out for a new one"
-        raise _invalid(change, Problem(KEY_PATH, "FieldValueDuplicate", f"Duplicate value: {why}"))
+        raise invalid(change, Problem(KEY_PATH, "FieldValueDuplicate", f"Duplicate value: {why}"))
 
 
 def _check_value_unchanged(change: Change, issuer: KeyIssuer) -> None:
@@ -228,7 +228,7 @@ def _check_value_unchanged(change: Change, issuer: KeyIssuer) -> None:
     sent = change.spec.get("key")
     if sent and sent != stored and issuer.digester.digest(sent) != stored:
         why = f"an update cannot change the value of a key: create {change.kind.plural}/<name>/rotate for a new one"
-        raise _invalid(change, Problem.forbidden(KEY_PATH, why))
+        raise invalid(change, Problem.forbidden(KEY_PATH, why))
     if stored is not None:
         change.spec["key"] = stored
 
@@ -242,7 +242,7 @@ def _set_owner_reference(change: Change, registry: Registry) -> None:
         entry = registry.resource(change.kind.group, plural).get_cached("", name)
         if entry is None:
             why = f"there is no {kind.lower()} with that name; create it first, or name another one"
-            raise _invalid(change, Problem.invalid(f"spec.{field}", name, why))
+            raise invalid(change, Problem.invalid(f"spec.{field}", name, why))
         reference = owner_reference(decode(entry))
         meta = metadata(change.obj)
         others = [each for each in meta.get("ownerReferences") or () if not _is_principal(each)]
@@ -271,14 +271,6 @@ def _warn_empty_scope(change: Change) -> None:
         change.warnings.append(EMPTY_SCOPE_WARNING)
 
 
-def _invalid(change: Change, problem: Problem) -> Invalid:
-    return Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), [problem])
-
-
-def _forbidden(change: Change, reason: str) -> Forbidden:
-    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), reason)
-
-
 def store_component_key(api_group: str, namespace: str, components: Sequence[Component]) -> Rule:
     """Stores the value of a runner's or agent's key in a Secret in `namespace`. Must run after `issue_access_key`."""
 
@@ -286,7 +278,7 @@ def store_component_key(api_group: str, namespace: str, components: Sequence[Com
     async def rule(change: Change, registry: Registry) -> None:
         if change.user != CONTROLLER_USER or change.dry_run:
             return
-        labels = metadata(change.obj).get("labels") or {}
+        labels = labels_of(change.obj)
         subject = get_path(change.obj, "spec.subject") or ""
         for component in components:
             if component.label in labels and subject.startswith(component.subject_prefix):
@@ -327,10 +319,10 @@ def restrict_cooldown_label(api_group: str) -> Rule:
         if value is None or value == _cooldown_label(change.old or {}):
             return
         if not change.user.is_unscoped_admin:
-            raise _forbidden(change, f"only administrators may set the label {COOLDOWN_LABEL}; leave it out")
+            raise forbidden(change, f"only administrators may set the label {COOLDOWN_LABEL}; leave it out")
         if not is_valid_cooldown(value):
             why = f"must be a whole number of seconds between {COOLDOWN_SECONDS} and {MAX_COOLDOWN_SECONDS}"
-            raise _invalid(change, Problem.invalid(f"metadata.labels[{COOLDOWN_LABEL}]", value, why))
+            raise invalid(change, Problem.invalid(f"metadata.labels[{COOLDOWN_LABEL}]", value, why))
 
     return rule
 

@@ -12,10 +12,9 @@ annotation on the system namespace records which one applies; the setting `unlis
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission import Rule, applies_to, forbidden, is_resource
 from fairlead.core.call import Authorize, RequestInfo
-from fairlead.core.errors import Forbidden
-from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
@@ -127,7 +126,7 @@ def check_listed_clusters(use_check: ClusterUseCheck) -> Rule:
                     f'User "{change.user.name}" may not use {what}, and adding it to spec.allowedClusters needs the '
                     "verb use on it; leave it out, or ask for that permission"
                 )
-                raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+                raise forbidden(change, why)
 
     return rule
 

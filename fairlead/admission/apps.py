@@ -27,10 +27,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission import Rule, applies_to, forbidden, is_resource
 from fairlead.admission.parameters import check_values
 from fairlead.core.call import Authorize, RequestInfo
-from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.app_resolution import app_parameter_problems, find_app_definition
@@ -100,7 +99,7 @@ def _require_app_use(change: Change, authorize: Authorize, api_group: str) -> No
             f'User "{change.user.name}" may not use the app "{name}", or it does not exist; ask its owner for an entry '
             "in its spec.access with the verbs get and use"
         )
-        raise _forbidden(change, why)
+        raise forbidden(change, why)
 
 
 def _require_target_update(change: Change, authorize: Authorize, api_group: str) -> None:
@@ -122,7 +121,7 @@ def _require_target_update(change: Change, authorize: Authorize, api_group: str)
             f'User "{change.user.name}" may not update the {noun} "{name}"{where}, or it does not exist, and deploying '
             f"an app there needs that; {advice}"
         )
-        raise _forbidden(change, why)
+        raise forbidden(change, why)
 
 
 def _check_app_clusters(change: Change, app: Object | None, registry: Registry, api_group: str) -> None:
@@ -135,7 +134,7 @@ def _check_app_clusters(change: Change, app: Object | None, registry: Registry, 
     allowed = get_path(app, "spec.clusters") or ()
     if cluster and allowed and cluster not in allowed:
         why = f'the app "{name_of(app or {})}" is only for the clusters {", ".join(allowed)}, not for "{cluster}"'
-        raise _forbidden(change, f"{why}; deploy it there, or have the cluster added to its spec.clusters")
+        raise forbidden(change, f"{why}; deploy it there, or have the cluster added to its spec.clusters")
 
 
 def _find_definition(instance: Object, app: Object | None) -> TemplateDefinition | None:
@@ -144,10 +143,6 @@ def _find_definition(instance: Object, app: Object | None) -> TemplateDefinition
         return find_app_definition(instance, app)
     except ResolutionError:
         return None
-
-
-def _forbidden(change: Change, why: str) -> Forbidden:
-    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
 
 
 _APP_PATHS = ("apps", "spaceTemplate.apps")
@@ -185,14 +180,14 @@ def _check(change: Change, authorize: Authorize, app: str) -> None:
             f'the name of an app, "{app}", has text around a parameter, or another placeholder, which only '
             "administrators may write; use a parameter for the whole name"
         )
-        raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+        raise forbidden(change, why)
     right = RequestInfo(verb=USE, group=change.kind.group, version="v1", resource=APP.plural, name=app)
     if app and not authorize(replace(change.user, scope=None), right).allowed:
         why = (
             f'User "{change.user.name}" may not use the app "{app}", or it does not exist, and adding or changing it '
             "here needs that; ask its owner for an entry in its spec.access with the verbs get and use"
         )
-        raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+        raise forbidden(change, why)
 
 
 def _instance_entries(instance: Object | None, change: Change, registry: Registry) -> Entries:

@@ -9,11 +9,11 @@ writer: no one vouches for a repository that they have not written.
 
 from collections.abc import Iterator
 
-from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission import Rule, applies_to, forbidden, invalid, is_resource
 from fairlead.admission.secret_references import writer_name
 from fairlead.core.call import Authorize, RequestInfo
-from fairlead.core.errors import Forbidden, Invalid, Problem
-from fairlead.core.objects import Object, metadata, name_of
+from fairlead.core.errors import Problem
+from fairlead.core.objects import Object, metadata
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.chart_secrets import ChartSecretReference, find_app_references, find_template_references
 from fairlead.domain.secret_references import PROJECT_SECRETS, SecretConsent, read_consent, write_consent
@@ -60,7 +60,7 @@ def _check(change: Change, authorize: Authorize, reference: ChartSecretReference
     if not reference.is_literal:
         detail = "neither the secret nor the repository of a chart with such a reference may have placeholders"
         problem = Problem.forbidden(reference.path, detail)
-        raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), [problem])
+        raise invalid(change, problem)
     target = _use_target(change, reference, namespace_prefix)
     is_checked_later = not target.namespace and change.user.scope is None  # the scope of a key is known only here
     if change.user.is_unscoped_admin or is_checked_later or authorize(change.user, target).allowed:
@@ -70,7 +70,7 @@ def _check(change: Change, authorize: Authorize, reference: ChartSecretReference
         f"writing {reference.path}, or the repository beside it, needs the verb use on it; ask for an entry in its "
         "spec.access, or leave the reference out"
     )
-    raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+    raise forbidden(change, why)
 
 
 def _use_target(change: Change, reference: ChartSecretReference, namespace_prefix: str) -> RequestInfo:

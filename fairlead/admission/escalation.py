@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Protocol
 
-import orjson
-
-from fairlead.admission import Rule, applies_to
+from fairlead.admission import Rule, applies_to, forbidden
 from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import MAX_PROBLEMS, MAX_QUOTED_CHARS, Forbidden, NotFound, qualified_resource
+from fairlead.core.json import encode_sorted
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER, SERVICE_ACCOUNT_PREFIXES, TEAM_GROUP_PREFIX, User
 from fairlead.core.validators import minimal_prefixes, starts_with_any
@@ -240,7 +239,7 @@ def _check_role(change: Change, authorize: Authorize, rbac: RuleSource) -> None:
     if any(each and each.get("aggregationRule") for each in (change.old, change.obj)) and _missing_permissions(
         change, rbac, ALL_PERMISSIONS
     ):
-        raise _forbidden(change, "must have cluster-admin privileges to use an aggregationRule")
+        raise forbidden(change, "must have cluster-admin privileges to use an aggregationRule")
 
 
 def _check_binding(change: Change, registry: Registry, authorize: Authorize, rbac: RuleSource) -> None:
@@ -271,7 +270,7 @@ def _namespace_of(change: Change) -> str:
 
 def _reject_scoped_key(change: Change, verb: str) -> None:
     if change.user.scope is not None:
-        raise _forbidden(
+        raise forbidden(
             change, f'a key with a scope needs the verb "{verb}" within that scope; use a key without a scope'
         )
 
@@ -283,7 +282,7 @@ def _require_covered(change: Change, rbac: RuleSource, rules: Iterable[Object]) 
         more = [f"and {beyond}more"] if len(missing) > MAX_PROBLEMS else []
         who = f'user "{change.user.name}" (groups={format_list(change.user.groups)})'
         lines = "\n".join([*missing[:MAX_PROBLEMS], *more])
-        raise _forbidden(change, f"{who} is attempting to grant RBAC permissions not currently held:\n{lines}")
+        raise forbidden(change, f"{who} is attempting to grant RBAC permissions not currently held:\n{lines}")
 
 
 def _missing_permissions(change: Change, rbac: RuleSource, rules: Iterable[Object]) -> list[str]:
@@ -294,12 +293,7 @@ def _missing_permissions(change: Change, rbac: RuleSource, rules: Iterable[Objec
             "its rules combine to more permissions than can be compared with yours; split the role into smaller ones, "
             'or ask a user with the verbs "escalate" and "bind" on roles'
         )
-        raise _forbidden(change, why) from None
-
-
-def _forbidden(change: Change, reason: str) -> Forbidden:
-    kind, name = change.kind, str(metadata(change.obj).get("name") or "")
-    return Forbidden.of(kind.plural, kind.group, name, reason)
+        raise forbidden(change, why) from None
 
 
 GRANTING_FIELDS = ("owner", "access", "members")
@@ -383,15 +377,7 @@ def _granted_permissions(change: Change, naming: ResourceNaming) -> Iterator[Req
 
     def target(verb: str, subresource: str = "") -> RequestInfo:
         namespace = meta.get("namespace", "") if kind.namespaced else ""
-        return RequestInfo(
-            verb=verb,
-            group=kind.group,
-            version=kind.version,
-            resource=kind.plural,
-            subresource=subresource,
-            namespace=namespace,
-            name=name,
-        )
+        return kind.request(verb, namespace, name, subresource=subresource)
 
     owner = change.spec.get("owner")
     if owner and owner != get_path(change.old or {}, "spec.owner") and not _is_own_account(owner, change.user):
@@ -438,7 +424,7 @@ def _access_entry_permissions(change: Change) -> Iterator[tuple[str, str]]:
 
 def _too_many_grants_error(change: Change) -> Forbidden:
     why = f"it grants more than {MAX_GRANTS} different permissions at once; use `*` in verbs, or add them step by step"
-    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+    return forbidden(change, why)
 
 
 def _is_own_account(owner: Any, user: User) -> bool:
@@ -452,13 +438,9 @@ def _added_entries(change: Change, field: str) -> Iterable[Object]:
     if not after or not isinstance(after, list):
         return ()
     before = get_path(change.old or {}, f"spec.{field}")
-    known = {_fingerprint(entry) for entry in before} if isinstance(before, list) else set()
-    return [entry for entry in after if isinstance(entry, dict) and _fingerprint(entry) not in known]
-
-
-def _fingerprint(entry: Any) -> bytes:
-    """Equal for equal entries. There may be thousands, so they are compared by set lookup."""
-    return orjson.dumps(entry, option=orjson.OPT_SORT_KEYS)
+    # There may be thousands of entries, so they are compared by set lookup.
+    known = {encode_sorted(entry) for entry in before} if isinstance(before, list) else set()
+    return [entry for entry in after if isinstance(entry, dict) and encode_sorted(entry) not in known]
 
 
 def _strings(value: Any) -> list[str]:
@@ -481,4 +463,4 @@ def _grant_denied_error(change: Change, permission: RequestInfo) -> Forbidden:
     where = f' in the namespace "{permission.namespace}"' if permission.namespace else ""
     missing = f"{permission.verb} {qualified_resource(what, permission.group)}{where}"
     why = f'User "{change.user.name}" cannot grant permissions that it does not have: {missing}; ask for them first'
-    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+    return forbidden(change, why)

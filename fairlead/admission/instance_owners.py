@@ -20,10 +20,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission import Rule, applies_to, forbidden, is_resource
 from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import Forbidden
-from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.user import CONTROLLER_USER, TEAM_GROUP_PREFIX, User
 from fairlead.domain.secret_references import owner_principal
 from fairlead.kinds import CLUSTER_INSTANCES, INSTANCES
@@ -143,9 +143,9 @@ def _consent_error(change: Change, owner: str) -> Forbidden:
         f"spec.access, and let {'them' if who == 'they' else who} set spec.owner. Administrators, and those who may "
         f"impersonate {whom}, may set it directly"
     )
-    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+    return forbidden(change, why)
 
 
 def _membership_error(change: Change, owner: str) -> Forbidden:
     why = f"{_describe(owner)} cannot own it, being no member of the project; add them to spec.members of the project"
-    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+    return forbidden(change, why)

@@ -18,12 +18,12 @@ Owners of instances are in `instance_owners.py`, their parameters in `parameters
 from collections.abc import Collection
 from typing import Any
 
-from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission import Rule, applies_to, forbidden, invalid, is_resource
 from fairlead.admission.projects import find_project
 from fairlead.admission.restricted import RESTRICTED_SUBRESOURCE, may_create_restricted
 from fairlead.admission.secret_references import writer_name
 from fairlead.core.call import Authorize, RequestInfo
-from fairlead.core.errors import Forbidden, Invalid, Problem
+from fairlead.core.errors import Forbidden, Problem
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.import_sources import (
@@ -110,7 +110,7 @@ def require_chart(api_group: str) -> Rule:
         except ResolutionError:
             return
         if not get_path(definition.template, "helmRelease.chart.name"):
-            raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), [_no_chart_problem(instance)])
+            raise invalid(change, _no_chart_problem(instance))
 
     return rule
 
@@ -155,17 +155,17 @@ def check_import_source(authorize: Authorize, api_group: str) -> Rule:
         source = parse_import_source(text)
         if source is None:
             problem = Problem.invalid(field, text, "must be CLUSTER/NAMESPACE/RELEASE")
-            raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), [problem])
+            raise invalid(change, problem)
         if not get_path(change.obj, "spec.config.secretName"):
             problem = Problem.forbidden(field, "is only for imported virtual clusters; set spec.config, or remove it")
-            raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), [problem])
+            raise invalid(change, problem)
         target = RequestInfo(verb="use", group=api_group, version="v1", resource="clusters", name=source.cluster)
         if not authorize(change.user, target).allowed:
             why = (
                 f'User "{change.user.name}" may not use the cluster "{source.cluster}", through which the virtual '
                 "cluster would be reached; ask for an entry in its spec.access with the verbs get and use"
             )
-            raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+            raise forbidden(change, why)
         _set_import_writer(change, writer_name(change.user))
 
     return rule
@@ -209,9 +209,9 @@ def restrict_remote_access(authorize: Authorize, api_group: str, roles: Collecti
             return
         old = change.old or {}
         if change.kind.plural == SPACE.plural:
-            forbidden = sorted(_granted_cluster_roles(change.new) - _granted_cluster_roles(old) - set(roles))
-            if forbidden:
-                raise _role_denied_error(change, forbidden[0], roles)
+            denied = sorted(_granted_cluster_roles(change.new) - _granted_cluster_roles(old) - set(roles))
+            if denied:
+                raise _role_denied_error(change, denied[0], roles)
         if change.is_move:
             return  # it keeps its namespace
         namespace = get_path(change.new, "spec.clusterRef.namespace")
@@ -247,7 +247,7 @@ def _role_denied_error(change: Change, role: str, roles: Collection[str]) -> For
         f"{', '.join(sorted(roles))}, have an administrator add it to a template, or have it added to the setting "
         "space_roles"
     )
-    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+    return forbidden(change, why)
 
 
 def _restricted_error(change: Change, action: str, advice: str) -> Forbidden:
@@ -286,7 +286,7 @@ def check_abandon(authorize: Authorize, api_group: str) -> Rule:
                 "because it leaves objects behind there; delete without it, or have an administrator of the cluster "
                 "set it"
             )
-            raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+            raise forbidden(change, why)
 
     return rule
 

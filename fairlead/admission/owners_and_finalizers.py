@@ -22,10 +22,10 @@ the move start over. No other kind moves, so no other owner is touched.
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from fairlead.admission import Rule, applies_to
+from fairlead.admission import Rule, applies_to, forbidden, invalid
 from fairlead.core.call import NAMESPACE_RESOURCE, Authorize, Decision, RequestInfo
-from fairlead.core.errors import Forbidden, Invalid, Problem
-from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.errors import Problem
+from fairlead.core.objects import Object, get_path, labels_of, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
 from fairlead.registry.codec import decode, encode
@@ -53,7 +53,7 @@ def check_block_owner_deletion(authorize: Authorize) -> Rule:
                 if not verdict.allowed:
                     problems.append(_block_denied_problem(each, change.user, verdict))
         if problems:
-            raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), problems)
+            raise invalid(change, *problems)
 
     return rule
 
@@ -79,7 +79,7 @@ def _deletion_target(reference: Object, change: Change, kinds: tuple[Kind, ...])
     namespace = metadata(change.obj).get("namespace", "") if kind.namespaced else ""
     if (kind.group, kind.plural) == NAMESPACE_RESOURCE:
         namespace = name  # as in the path of a request for a namespace
-    return RequestInfo("delete", group=group, version=version, resource=kind.plural, namespace=namespace, name=name)
+    return kind.request("delete", namespace, name)
 
 
 def _block_denied_problem(reference: Object, user: User, decision: Decision) -> Problem:
@@ -158,7 +158,7 @@ class ProtectedObjects:
             return name.startswith(self.namespace_prefix) or name in self.permanent_namespaces
         if metadata(change.obj).get("namespace") == self.system_namespace:
             return True
-        return kind.group == _RBAC_GROUP and DEFAULT_ROLE_LABEL in (get_path(change.old, "metadata.labels") or {})
+        return kind.group == _RBAC_GROUP and DEFAULT_ROLE_LABEL in labels_of(change.old)
 
 
 def protect_metadata(authorize: Authorize, protected: ProtectedObjects) -> Rule:
@@ -176,7 +176,7 @@ def protect_metadata(authorize: Authorize, protected: ProtectedObjects) -> Rule:
             if (before.get("finalizers") or []) != (after.get("finalizers") or []):
                 _keep_finalizers(change, protected)
             if change.subresource == "finalize" and protected.includes(change):
-                raise _forbidden(change, "its spec.finalizers are managed by the server; leave them as they are")
+                raise forbidden(change, "its spec.finalizers are managed by the server; leave them as they are")
 
     return rule
 
@@ -186,7 +186,7 @@ def _check_owners(change: Change, authorize: Authorize, protected: ProtectedObje
     is_open = change.user.is_unscoped_admin and (kind.group, kind.plural) != NAMESPACE_RESOURCE
     if protected.includes(change) and metadata(change.obj).get("ownerReferences") and not is_open:
         why = "the server needs it, and it would be deleted with its owners; leave its ownerReferences out"
-        raise _forbidden(change, why)
+        raise forbidden(change, why)
     if change.old is None or change.user.is_unscoped_admin:
         return
     meta = metadata(change.old)
@@ -194,15 +194,12 @@ def _check_owners(change: Change, authorize: Authorize, protected: ProtectedObje
     namespace = str(meta.get("namespace") or "")
     if (kind.group, kind.plural) == NAMESPACE_RESOURCE:
         namespace = name  # as in the path of a request for a namespace
-    target = RequestInfo(
-        verb="delete", group=kind.group, version=kind.version, resource=kind.plural, namespace=namespace, name=name
-    )
-    if not authorize(change.user, target).allowed:
+    if not authorize(change.user, kind.request("delete", namespace, name)).allowed:
         why = (
             f'User "{change.user.name}" may not delete it, and changing its ownerReferences needs that permission; '
             "leave them as they are, or ask for it"
         )
-        raise _forbidden(change, why)
+        raise forbidden(change, why)
 
 
 def _keep_finalizers(change: Change, protected: ProtectedObjects) -> None:
@@ -212,7 +209,7 @@ def _keep_finalizers(change: Change, protected: ProtectedObjects) -> None:
     if not isinstance(requested, list):
         return  # schema validation rejects it
     if protected.includes(change):
-        raise _forbidden(change, "its metadata.finalizers are managed by the server; leave them as they are")
+        raise forbidden(change, "its metadata.finalizers are managed by the server; leave them as they are")
     own = [each for each in current if _is_server_finalizer(each)]
     allowed = [each for each in requested if not _is_server_finalizer(each) or each in own]
     allowed += [each for each in own if each not in allowed]
@@ -229,7 +226,3 @@ def _keep_finalizers(change: Change, protected: ProtectedObjects) -> None:
 
 def _is_server_finalizer(finalizer: object) -> bool:
     return isinstance(finalizer, str) and finalizer.startswith(SERVER_FINALIZER_PREFIX)
-
-
-def _forbidden(change: Change, reason: str) -> Forbidden:
-    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), reason)

@@ -14,9 +14,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fairlead.admission import Rule, applies_to, is_resource
-from fairlead.core.errors import Invalid, Problem
-from fairlead.core.objects import Object, get_path, name_of
+from fairlead.admission import Rule, applies_to, has_valid_types, invalid, is_resource
+from fairlead.core.errors import Problem
+from fairlead.core.objects import Object, get_path
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.parameters import find_undefined, is_large, parse_values
 from fairlead.domain.password_parameters import (
@@ -76,7 +76,7 @@ def check_parameters(api_group: str) -> Rule:
             change.subresource
             or change.user == CONTROLLER_USER
             or not _parameters_changed(change)
-            or not _has_valid_types(change.obj)
+            or not has_valid_types(change.obj, _FIELD_TYPES)
         ):
             return
         _drop_secrets_of_another_template(change)
@@ -110,7 +110,7 @@ def check_values(
     if not problems and definition is not None:
         problems = [*find_problems(change.obj, definition)]
     if problems:
-        raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), problems)
+        raise invalid(change, *problems)
 
 
 def _drop_secrets_of_another_template(change: Change) -> None:
@@ -160,12 +160,6 @@ def _parameter_inputs(instance: Object) -> tuple[Any, ...]:
     return tuple(
         get_path(instance, f"spec.{name}") for name in ("templateRef", "template", "parameters", SECRETS_FIELD)
     )
-
-
-def _has_valid_types(instance: Object) -> bool:
-    """Whether the fields have the right types. Schema validation, which runs later, rejects the others."""
-    found = ((get_path(instance, path), type) for path, type in _FIELD_TYPES.items())
-    return all(value is None or isinstance(value, type) for value, type in found)
 
 
 def _find_definition(instance: Object, registry: Registry, templates: tuple[str, str]) -> TemplateDefinition | None:

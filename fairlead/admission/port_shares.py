@@ -13,12 +13,11 @@ from functools import partial
 
 import msgspec
 
-from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission import Rule, applies_to, forbidden, invalid, is_resource
 from fairlead.admission.secret_references import writer_name
-from fairlead.core.call import Authorize, RequestInfo
+from fairlead.core.call import Authorize
 from fairlead.core.clock import Clock
-from fairlead.core.errors import Forbidden, Invalid
-from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.objects import Object, annotations_of, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.domain.port_shares import MAX_SHARE_SECONDS, SHARES_ANNOTATION, PortShare, format_shares, parse_shares
 from fairlead.kinds.access.users import USER
@@ -44,26 +43,17 @@ def check_port_shares(authorize: Authorize, clock: Clock, api_group: str) -> Rul
         before = _shares_of(change.old) if change.old is not None else ""
         if not text or text == before:
             return
-        name = name_of(change.obj)
-        kind = change.kind
-        target = RequestInfo(
-            verb=USE,
-            group=kind.group,
-            version=kind.version,
-            resource=kind.plural,
-            namespace=metadata(change.obj).get("namespace", ""),
-            name=name,
-        )
+        target = change.kind.request(USE, metadata(change.obj).get("namespace", ""), name_of(change.obj))
         if not authorize(change.user, target).allowed:
             why = f'User "{change.user.name}" may not use it, and sharing its ports needs that permission'
-            raise Forbidden.of(kind.plural, kind.group, name, why)
+            raise forbidden(change, why)
         try:
             if change.old is None:
                 raise ValueError("create the workspace first, then share its ports")
             find_uid = partial(_find_uid, registry, api_group)
             shares = format_shares(_complete(text, before, change.user, find_uid, clock.now().timestamp()))
         except ValueError as error:
-            raise Invalid.of(kind.name, kind.group, name, [Problem.forbidden(PATH, str(error))]) from None
+            raise invalid(change, Problem.forbidden(PATH, str(error))) from None
         meta = metadata(change.obj)
         meta["annotations"] = {**meta["annotations"], SHARES_ANNOTATION: shares}
 
@@ -76,7 +66,7 @@ def _has_new_owner(change: Change) -> bool:
 
 
 def _shares_of(workspace: Object) -> str:
-    return str((metadata(workspace).get("annotations") or {}).get(SHARES_ANNOTATION) or "")
+    return str(annotations_of(workspace).get(SHARES_ANNOTATION) or "")
 
 
 def _complete(text: str, before: str, user: User, find_uid: Callable[[str], str | None], now: float) -> list[PortShare]:

@@ -5,9 +5,8 @@ An `up` of a prebuild deletes what the workspace has. So a workspace is a prebui
 
 from collections.abc import Iterator
 
-from fairlead.admission import Rule, applies_to, is_resource
-from fairlead.core.errors import Invalid
-from fairlead.core.objects import Object, metadata, name_of
+from fairlead.admission import Rule, applies_to, invalid, is_resource
+from fairlead.core.objects import Object, annotations_of
 from fairlead.core.workspaces import PREBUILD_ANNOTATION, PREBUILD_SCHEDULE_ANNOTATION
 from fairlead.domain.cron import InvalidSchedule, parse_schedule
 from fairlead.kinds.instances.workspace import WORKSPACE
@@ -25,7 +24,7 @@ def check_prebuilds(api_group: str) -> Rule:
             return
         problems = list(_find_problems(change.obj, change.old))
         if problems:
-            raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), problems)
+            raise invalid(change, *problems)
 
     return rule
 
@@ -51,4 +50,4 @@ def _find_problems(workspace: Object, before: Object | None) -> Iterator[Problem
 
 
 def _read(workspace: Object, annotation: str) -> str:
-    return str((metadata(workspace).get("annotations") or {}).get(annotation) or "")
+    return str(annotations_of(workspace).get(annotation) or "")

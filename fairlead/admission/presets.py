@@ -12,12 +12,12 @@
 
 from collections.abc import Iterator
 
-from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission import Rule, applies_to, forbidden, has_valid_types, invalid, is_resource
 from fairlead.admission.allow_lists import allowed_names
 from fairlead.admission.projects import check_allow_list, describe_allowed, find_project
 from fairlead.admission.restricted import RESTRICTED_SUBRESOURCE, may_create_restricted
 from fairlead.core.call import Authorize
-from fairlead.core.errors import Forbidden, Invalid, Problem
+from fairlead.core.errors import Problem
 from fairlead.core.objects import Object, get_path, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.parameters import parse_values
@@ -55,7 +55,7 @@ def apply_presets(api_group: str, prefix: str) -> Rule:
         name = get_path(change.obj, PRESET_FIELD.path)
         if change.subresource or change.user == CONTROLLER_USER or change.is_move or change.new is None:
             return
-        if not name or not _has_valid_types(change.new):
+        if not name or not has_valid_types(change.new, _FIELD_TYPES):
             return
         presets = registry.resource(api_group, WORKSPACE_PRESET.plural)
         if change.old is not None:
@@ -79,7 +79,7 @@ def apply_presets(api_group: str, prefix: str) -> Rule:
             definition = find_preset_definition(change.new, decode(entry))
         except ResolutionError as error:
             version = get_path(change.new, "spec.presetRef.version") or ""
-            raise _invalid(change, Problem.invalid("spec.presetRef.version", version, error.message)) from None
+            raise invalid(change, Problem.invalid("spec.presetRef.version", version, error.message)) from None
         change.new.update(apply_definition(change.new, definition))
 
     return rule
@@ -92,7 +92,7 @@ def require_presets(authorize: Authorize, api_group: str, prefix: str) -> Rule:
     async def rule(change: Change, registry: Registry) -> None:
         if change.subresource or change.user == CONTROLLER_USER or change.new is None:
             return
-        if not _has_valid_types(change.new):
+        if not has_valid_types(change.new, _FIELD_TYPES):
             return
         problem = _find_missing_preset(change, registry, api_group)
         if not problem:
@@ -101,7 +101,7 @@ def require_presets(authorize: Authorize, api_group: str, prefix: str) -> Rule:
         if project is None or not requires_preset(project) or may_create_restricted(change, authorize):
             return
         why = _describe_requirement(problem, project, api_group)
-        raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+        raise forbidden(change, why)
 
     return rule
 
@@ -133,16 +133,6 @@ def _describe_requirement(problem: str, project: Object, api_group: str) -> str:
     )
 
 
-def _has_valid_types(workspace: Object) -> bool:
-    """Whether the fields have the right types. Schema validation, which runs later, rejects the others."""
-    found = ((get_path(workspace, path), type) for path, type in _FIELD_TYPES.items())
-    return all(value is None or isinstance(value, type) for value, type in found)
-
-
-def _invalid(change: Change, *problems: Problem) -> Invalid:
-    return Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), problems)
-
-
 def check_presets(api_group: str) -> Rule:
     """Checks the templates, environments and parameters of presets."""
 
@@ -154,7 +144,7 @@ def check_presets(api_group: str) -> Rule:
         added = [each for each in list_definitions(change.new) if each[1] not in known]
         problems = [each for path, one in added for each in _password_problems(path, one, registry, api_group)]
         if problems:
-            raise _invalid(change, *problems)
+            raise invalid(change, *problems)
         missing = [each for path, one in added for each in _missing_references(path, one, registry, api_group)]
         change.warnings.extend(missing[:MAX_WARNINGS])
 

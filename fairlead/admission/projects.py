@@ -16,9 +16,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission import Rule, applies_to, forbidden, invalid, is_resource
 from fairlead.admission.allow_lists import CLUSTERS, ClusterUseCheck, allowed_names, is_allowed, suggest_patch
-from fairlead.core.errors import Forbidden, Invalid, Problem
+from fairlead.core.errors import Forbidden, Problem
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.suggestions import did_you_mean, nearest_word
 from fairlead.domain.quotas import ACTIVE_SUFFIX
@@ -40,7 +40,7 @@ def require_active_project(api_group: str, prefix: str) -> Rule:
         entry = registry.resource(api_group, "projects").get_cached("", project)
         if entry is not None and "deletionTimestamp" in metadata(decode(entry)):
             why = f'project "{project}" is being deleted; use another one, or wait and create it again'
-            raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+            raise forbidden(change, why)
 
     return rule
 
@@ -65,7 +65,7 @@ def enforce_allow_lists(api_group: str, prefix: str, use_check: ClusterUseCheck 
             names = allowed_names(lists, use.allow_list, use.kind, api_group)
             if names is None and use.allow_list == CLUSTERS and use_check is not None:
                 if why := use_check.denial_reason(change, registry, project, get_path(change.obj, use.path)):
-                    raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+                    raise forbidden(change, why)
             elif names is not None and not is_allowed(names, get_path(change.obj, use.path)):
                 raise _not_allowed_error(change, use, project, names)
 
@@ -116,7 +116,7 @@ def _not_allowed_error(change: Change, field: AllowListField, project: str, name
             f'{{"op":"add","path":"/spec/allowedClusters/-","value":{{"name":"{get_path(change.obj, field.path)}"}}}}'
         )
         why += suggest_patch(project, f"[{entry}]", "json", get_path(change.obj, field.path))
-    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+    return forbidden(change, why)
 
 
 QUOTA_KEYS = tuple(f"{plural}{suffix}" for plural in INSTANCES for suffix in ("", ACTIVE_SUFFIX))
@@ -139,7 +139,7 @@ def check_project_fields(api_group: str) -> Rule:
         kinds = {use.kind for kind in registry.catalog.kinds for use in kind.allow_list_fields if use.kind}
         problems = [*_quota_problems(change), *_template_kind_problems(change, sorted(kinds))]
         if problems:
-            raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), problems)
+            raise invalid(change, *problems)
         _warn_cluster_quotas(change)
         _warn_template_groups(change, api_group)
 

@@ -32,7 +32,7 @@ Protects the Secrets and Leases of the server itself (`kinds/core/server_objects
 
 from collections.abc import Iterator, Sequence
 
-from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission import Rule, applies_to, forbidden, is_resource
 from fairlead.admission.namespaces import PROJECT_LABEL
 from fairlead.core.call import NAMESPACE_RESOURCE
 from fairlead.core.errors import Forbidden
@@ -82,7 +82,7 @@ def _check_server_fields(change: Change) -> None:
     for path in _modified_server_fields(_status_of(change.old), _status_of(change.new)):
         reported = ", ".join(sorted(REPORTED_FIELDS - {"conditions"}))
         why = f"only the server may write {path}; a runner may write {reported} and conditions of its own"
-        raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+        raise forbidden(change, why)
 
 
 def _modified_server_fields(before: Object, after: Object) -> Iterator[str]:
@@ -107,7 +107,7 @@ def _check_sleeping_phase(change: Change) -> None:
     after = get_path(change.new, "status.phase")
     if after == SLEEPING_PHASE and before != SLEEPING_PHASE and RUNNER_COMPONENT.group not in change.user.groups:
         why = "only its runner may report it as sleeping; request sleep with the annotation sleepmode.service.sh/force"
-        raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+        raise forbidden(change, why)
 
 
 WORKSPACE_UID_LABEL = "service.sh/workspace-uid"
@@ -159,7 +159,7 @@ def protect_ownership_labels(namespace_prefix: str) -> Rule:
             return
         for path in _modified_keys(change, namespace_prefix):
             why = f"{path} records ownership, and only administrators may change it"
-            raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+            raise forbidden(change, why)
 
     return rule
 
@@ -239,10 +239,10 @@ def _check_server_owned(change: Change, advice: str) -> None:
     if change.verb == "delete":
         if not change.user.is_unscoped_admin:
             why = "it is for the server's own use; only administrators, with a key without a scope, may delete it"
-            raise _forbidden(change, why)
+            raise forbidden(change, why)
     elif change.old is None or not (change.user.is_unscoped_admin and _is_same(change.old, change.obj)):
         why = f"it is for the server's own use, and only the server writes it; {advice} for your own secrets"
-        raise _forbidden(change, why)
+        raise forbidden(change, why)
 
 
 def _check_managed(change: Change) -> None:
@@ -253,7 +253,7 @@ def _check_managed(change: Change) -> None:
         "the server keeps the kubeconfig of a virtual cluster there, and only the server changes it; to use another "
         "one, store it in a Secret of your own and name that in spec.config of the virtual cluster"
     )
-    raise _forbidden(change, why)
+    raise forbidden(change, why)
 
 
 def _is_same(old: Object, new: Object) -> bool:
@@ -275,10 +275,6 @@ def protect_server_leases(namespace: str) -> Rule:
             return
         if metadata(change.obj).get("namespace") == namespace and is_server_lease(name_of(change.obj)):
             why = "the server records there what it has to know about tokens and replicas; choose another name"
-            raise _forbidden(change, why)
+            raise forbidden(change, why)
 
     return rule
-
-
-def _forbidden(change: Change, why: str) -> Forbidden:
-    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)

@@ -4,7 +4,7 @@ It is the verb `create` on `<plural>/restricted` in the namespace, which adminis
 template or, where the project requires one, a preset, and for a namespace of one's own choice in a cluster.
 """
 
-from fairlead.core.call import Authorize, RequestInfo
+from fairlead.core.call import Authorize
 from fairlead.core.objects import metadata
 from fairlead.registry.kind import Change
 
@@ -12,14 +12,7 @@ RESTRICTED_SUBRESOURCE = "restricted"
 
 
 def may_create_restricted(change: Change, authorize: Authorize) -> bool:
-    kind, namespace = change.kind, str(metadata(change.obj).get("namespace") or "")
     # Without a name: owners have every permission on their own object, and must not get this one from that.
-    right = RequestInfo(
-        verb="create",
-        group=kind.group,
-        version=kind.version,
-        resource=kind.plural,
-        subresource=RESTRICTED_SUBRESOURCE,
-        namespace=namespace,
-    )
+    namespace = str(metadata(change.obj).get("namespace") or "")
+    right = change.kind.request("create", namespace, subresource=RESTRICTED_SUBRESOURCE)
     return authorize(change.user, right).allowed

@@ -10,11 +10,11 @@ files would stay on its machine. So a Runner with workspaces is not deleted, unl
 says that they are left behind.
 """
 
-from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission import Rule, applies_to, forbidden, is_resource
 from fairlead.admission.objects_in_use import describe_objects_in_use
 from fairlead.core.call import Authorize
 from fairlead.core.deployed_runners import DEPLOYMENT_FINALIZER
-from fairlead.core.errors import Conflict, Forbidden
+from fairlead.core.errors import Conflict
 from fairlead.core.objects import add_finalizer, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.typed_objects import ABANDON_ANNOTATION
@@ -43,7 +43,7 @@ def protect_cluster_ref(api_group: str) -> Rule:
                 "what it says with its own credential of the cluster; leave it as it is, and start the runner with "
                 "`fairlead runner start`, or ask an administrator"
             )
-            raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+            raise forbidden(change, why)
         if wanted.get("cluster"):
             change.new["metadata"] = metadata(add_finalizer(change.new, DEPLOYMENT_FINALIZER))
 

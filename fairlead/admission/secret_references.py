@@ -20,10 +20,9 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission import Rule, applies_to, forbidden, is_resource
 from fairlead.core.call import Authorize, RequestInfo
-from fairlead.core.errors import Forbidden
-from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.domain.secret_references import (
     ADMINISTRATORS,
@@ -171,7 +170,7 @@ def _check_scope(change: Change, checks: WriterChecks, reference: SecretReferenc
         f"the scope of the access key does not include the {_describe(target)}, which {reference.field} refers to; "
         "use a key without a scope, or leave the reference out"
     )
-    raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+    raise forbidden(change, why)
 
 
 def _record_template(change: Change, checks: WriterChecks) -> None:
@@ -206,7 +205,7 @@ def _writer_of(change: Change, checks: WriterChecks, reference: SecretReference,
             f"adding that to a {noun}{whose} needs the verb use on it; ask for an entry in its spec.access, or leave "
             "the reference out"
         )
-        raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+        raise forbidden(change, why)
     return writer_name(change.user)
 
 
@@ -306,7 +305,7 @@ def _require_secret(change: Change, namespace: str, authorize: Authorize) -> str
             f'User "{change.user.name}" cannot read the secret "{name}" in the namespace "{namespace}"; name one '
             "that you may read, or ask for that right"
         )
-        raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+        raise forbidden(change, why)
     return name
 
 

@@ -12,7 +12,7 @@ any token, and so act as the principals of the rules.
 
 from collections.abc import Callable
 
-from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission import Rule, applies_to, forbidden, is_resource
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
@@ -93,4 +93,4 @@ def _error(change: Change, cluster: str) -> Forbidden:
         f'a rule in auth.workloadIdentity trusts tokens of cluster "{cluster}", so only administrators, with a key '
         f"without a scope, may change {what}; ask one of them"
     )
-    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+    return forbidden(change, why)

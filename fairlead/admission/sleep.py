@@ -9,10 +9,9 @@ Who wakes one up is recorded with the request. Annotations that make no sense ar
 
 from collections.abc import Iterator, Mapping
 
-from fairlead.admission import Rule, applies_to, is_resource
-from fairlead.core.call import Authorize, RequestInfo
-from fairlead.core.errors import Forbidden
-from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.admission import Rule, applies_to, forbidden, is_resource
+from fairlead.core.call import Authorize
+from fairlead.core.objects import Object, annotations_of, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.instance_sleep import find_problems
 from fairlead.domain.sleep_mode import (
@@ -22,7 +21,6 @@ from fairlead.domain.sleep_mode import (
     LAST_ACTIVITY,
     LAST_ACTIVITY_INFO,
     SERVER_STATE,
-    annotations_of,
     decode_info,
     encode_info,
     is_forced,
@@ -86,18 +84,10 @@ def check_delete_after(authorize: Authorize, api_group: str) -> Rule:
         before = parse_seconds(annotations_of(change.old).get(DELETE_AFTER))
         if not after or 0 < before <= after:
             return
-        kind = change.kind
-        target = RequestInfo(
-            verb="delete",
-            group=kind.group,
-            version=kind.version,
-            resource=kind.plural,
-            namespace=metadata(change.obj).get("namespace", ""),
-            name=name_of(change.obj),
-        )
+        target = change.kind.request("delete", metadata(change.obj).get("namespace", ""), name_of(change.obj))
         if not authorize(change.user, target).allowed:
             why = f'User "{change.user.name}" may not delete it, and a shorter {DELETE_AFTER} needs that permission'
-            raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why)
+            raise forbidden(change, why)
 
     return rule
 

@@ -16,7 +16,7 @@ A scoped key never counts as an administrator here: a password leads to keys wit
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission import Rule, applies_to, invalid, is_resource
 from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import Details, Forbidden, Invalid, Problem, qualified_resource
 from fairlead.core.objects import Object, get_path, metadata, name_of
@@ -72,33 +72,33 @@ def _check_user(change: Change, authorize: Authorize, is_admin_user: Callable[[s
     if is_unscoped_admin(change.user):
         return
     if _is_admin(change.old) or _is_admin(change.new) or is_admin_user(name_of(change.obj)):
-        raise _forbidden(change, "only administrators may write users in a built-in admin group; ask one of them")
+        raise forbidden(change, "only administrators may write users in a built-in admin group; ask one of them")
     for path in _changed_paths(change, USER_GRANTING_PATHS):
-        raise _forbidden(change, f"only administrators may set {path}; leave it as it is, or ask one of them")
+        raise forbidden(change, f"only administrators may set {path}; leave it as it is, or ask one of them")
     if get_path(change.old or {}, "spec.issuer"):
         for path in _changed_paths(change, ("spec.subject",)):
             # Otherwise a user could name another subject, and get its groups when that one signs in.
-            raise _forbidden(change, f"only administrators may set {path} of a user of an identity provider")
+            raise forbidden(change, f"only administrators may set {path} of a user of an identity provider")
     for path in _changed_paths(change, SIGN_IN_PATHS):
         if not _is_self(change) and not authorize(change.user, _impersonation_target(change)).allowed:
             why = f'setting {path} of another user needs the verb "impersonate" on users "{name_of(change.obj)}"'
-            raise _forbidden(change, f"{why}; leave it as it is, or ask for that permission")
+            raise forbidden(change, f"{why}; leave it as it is, or ask for that permission")
 
 
 def _check_team(change: Change, authorize: Authorize) -> None:
     if is_unscoped_admin(change.user) or change.new is None:
         return
     for path in _changed_paths(change, ("spec.clusterRoles",)):
-        raise _forbidden(change, f"only administrators may set {path}; leave it as it is, or ask one of them")
+        raise forbidden(change, f"only administrators may set {path}; leave it as it is, or ask one of them")
     for group in _added_items(change, "spec.groups"):
         if group.startswith(RESERVED_GROUP_PREFIXES):
-            raise _forbidden(change, f'only administrators may add the group "{group}" to spec.groups; leave it out')
+            raise forbidden(change, f'only administrators may add the group "{group}" to spec.groups; leave it out')
     name = name_of(change.new)
     for path in _changed_paths(change, MEMBERSHIP_PATHS):
         is_member = change.old is not None and f"{TEAM_GROUP_PREFIX}{name}" in change.user.groups
         if not is_member and not authorize(change.user, _bind_target(change)).allowed:
             why = f'setting {path} needs membership, or the verb "bind" on teams "{name}"'
-            raise _forbidden(change, f"{why}; leave it as it is, or ask for that permission")
+            raise forbidden(change, f"{why}; leave it as it is, or ask for that permission")
 
 
 def _is_self(change: Change) -> bool:
@@ -113,8 +113,7 @@ def _impersonation_target(change: Change) -> RequestInfo:
 
 
 def _bind_target(change: Change) -> RequestInfo:
-    kind = change.kind
-    return RequestInfo("bind", group=kind.group, version=kind.version, resource=kind.plural, name=name_of(change.obj))
+    return change.kind.request("bind", name=name_of(change.obj))
 
 
 def _require_remaining_admin(change: Change, registry: Registry) -> None:
@@ -130,7 +129,7 @@ def _require_remaining_admin(change: Change, registry: Registry) -> None:
             return
     needed = "can sign in without an identity provider" if is_local else "can sign in"
     why = f"it is the last administrator who {needed}; add another user to {min(ADMIN_GROUPS)} first"
-    raise _forbidden(change, why)
+    raise forbidden(change, why)
 
 
 def _admin_candidates(change: Change, registry: Registry) -> Iterator[Entry]:
@@ -181,7 +180,7 @@ def _check_identity(change: Change, registry: Registry) -> None:
             continue
         if get_path(decode(entry), "spec.issuer") == issuer:
             problem = Problem.duplicate("spec.subject", subject)
-            raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), [problem])
+            raise invalid(change, problem)
 
 
 def _changed_paths(change: Change, paths: tuple[str, ...]) -> Iterator[str]:
@@ -198,7 +197,7 @@ def _added_items(change: Change, path: str) -> list[Any]:
     return [each for each in get_path(change.new or {}, path) or () if each not in before]
 
 
-def _forbidden(change: Change, reason: str) -> Forbidden:
+def forbidden(change: Change, reason: str) -> Forbidden:
     kind, name = change.kind, name_of(change.obj)
     message = f'{qualified_resource(kind.plural, kind.group)} "{name}" is forbidden: {reason}'
     return Forbidden(message, Details(name, kind.group, kind.plural))

@@ -9,8 +9,8 @@
 
 from collections.abc import Iterator
 
-from fairlead.admission import Rule, applies_to, is_resource
-from fairlead.core.errors import Invalid, Problem
+from fairlead.admission import Rule, applies_to, invalid, is_resource
+from fairlead.core.errors import Problem
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.template_resolution import ResolutionError, find_definition
@@ -49,7 +49,7 @@ def restrict_workspace_templates(api_group: str) -> Rule:
                 Problem.forbidden(f"spec.template.{field}", f"{why}; {trust_advice('')}")
                 for field, why in found.items()
             ]
-        raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), problems)
+        raise invalid(change, *problems)
 
     return rule
 

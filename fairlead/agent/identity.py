@@ -13,10 +13,9 @@ import msgspec
 
 from fairlead.core.files import FileProblem, read_file, write_file
 from fairlead.upstream.errors import UpstreamError
-from fairlead.upstream.kube_client import KubeClient, RemoteApiError
+from fairlead.upstream.kube_client import CONFLICT, KubeClient, RemoteApiError
 
 FIELD = "identity.json"
-CONFLICT = 409
 
 
 class Identity(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ import structlog
 
 from fairlead.core.errors import ApiError
 from fairlead.core.user import AUTHENTICATED, RESERVED_PREFIX
+from fairlead.core.waiting import end_tasks
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDIN, STDOUT, FrameError
 from fairlead.links.requests import HTTP, NOT_SUPPORTED, HttpExit, OpenRequest, Refused, RequestHead, ResponseHead
@@ -192,9 +193,7 @@ class _Bridge:
             for pump in done:
                 pump.result()
         finally:
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
+            await end_tasks(*pumps)
             if self._transport is not None:
                 self._transport.abort()
         with suppress(StreamReset):

@@ -31,6 +31,7 @@ from fairlead.core.crypto.agent_keys import (
     generate_private_key,
     sign_proof,
 )
+from fairlead.core.waiting import background_task
 from fairlead.links.connection import Link
 from fairlead.links.contract import GOING_AWAY, LinkEnd, OpenHandler
 from fairlead.links.dialing import DialError, LinkAddress, dial
@@ -163,14 +164,11 @@ class AgentSessions:
             if current is not None:
                 current.drain("replaced by a new session", DRAIN_SECONDS)
             current = link
-            renew = asyncio.create_task(self._renew.wait())
-            try:
-                ended = self._running[link]
+            ended = self._running[link]
+            async with background_task(self._renew.wait()) as renew:
                 await asyncio.wait(
                     (ended, renew), timeout=random.uniform(*REPLACE_SECONDS), return_when=asyncio.FIRST_COMPLETED
                 )
-            finally:
-                renew.cancel()
             if ended.done():
                 current = None
                 delay = backoff.next_delay()

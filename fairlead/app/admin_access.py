@@ -16,6 +16,7 @@ from fairlead.core.clock import Clock
 from fairlead.core.errors import Unauthorized
 from fairlead.core.files import FileProblem
 from fairlead.core.objects import get_path
+from fairlead.core.waiting import background_task
 from fairlead.domain.key_lifetime import temporary_until
 from fairlead.features.auth import Auth
 from fairlead.features.contract import Services
@@ -109,11 +110,8 @@ class AdminAccess:
     @asynccontextmanager
     async def serving_requests(self) -> AsyncIterator[None]:
         """Serves requests while the context is open."""
-        task = asyncio.create_task(self._serve_requests())
-        try:
+        async with background_task(self._serve_requests()):
             yield
-        finally:
-            task.cancel()
 
     async def _serve_requests(self) -> None:
         """Replaces the first key whenever that is requested, and writes the kubeconfig. Runs until it is cancelled."""

@@ -34,7 +34,7 @@ from fairlead.core.crypto.certificates import Certificates, ensure_certificates,
 from fairlead.core.files import FileProblem, ensure_private_folder, read_file
 from fairlead.core.machine.folder_security import require_private
 from fairlead.core.validators import format_host
-from fairlead.core.waiting import wait_until_stopped
+from fairlead.core.waiting import background_task, wait_until_stopped
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Catalog
 from fairlead.server.api.routing import parse_api_path
@@ -215,12 +215,8 @@ async def _run_background(*work: Work) -> AsyncIterator["asyncio.Task[None]"]:
             for run_forever in work:
                 group.create_task(run_forever())
 
-    task = asyncio.create_task(run_all(), name="background")
-    try:
+    async with background_task(run_all(), "background") as task:
         yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 @asynccontextmanager

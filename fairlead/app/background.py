@@ -17,6 +17,7 @@ from fairlead.controllers.helm.helm import Helm
 from fairlead.controllers.instances.cluster_access import RegistryClusterAccess
 from fairlead.controllers.runtime.leader import LeaderElector, new_identity
 from fairlead.controllers.runtime.loop import run_controllers
+from fairlead.core.waiting import end_tasks
 from fairlead.features.contract import Feature, LeaderServices, Services
 from fairlead.kinds.core.lease import LEASE
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
@@ -120,9 +121,7 @@ async def run_background(
     try:
         yield start
     finally:
-        for task in started:
-            task.cancel()
-        await asyncio.gather(*started, return_exceptions=True)
+        await end_tasks(*started)
 
 
 def _start_store_maintenance(

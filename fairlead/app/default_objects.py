@@ -15,7 +15,7 @@ from contextlib import suppress
 from fairlead.admission.allow_lists import UNLISTED_CLUSTERS_ANNOTATION, USE_VERB_REQUIRED
 from fairlead.authz.default_roles import ensure_default_roles
 from fairlead.core.errors import AlreadyExists
-from fairlead.core.objects import Object, metadata
+from fairlead.core.objects import Object, annotations_of, metadata
 from fairlead.domain import open_source_chart
 from fairlead.domain.sleep_mode import SLEEP_AFTER
 from fairlead.features.dynamic_config import ensure_config
@@ -91,7 +91,7 @@ async def ensure_default_templates(registry: Registry, api_group: str) -> None:
 
 
 def _recorded_state(namespace: Object) -> str:
-    return str((metadata(namespace).get("annotations") or {}).get(DEFAULT_TEMPLATES_ANNOTATION) or "")
+    return str(annotations_of(namespace).get(DEFAULT_TEMPLATES_ANNOTATION) or "")
 
 
 def _record_created(namespace: Object) -> Object:

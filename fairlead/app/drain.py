@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import structlog
 
 from fairlead.core.errors import Unavailable
+from fairlead.core.waiting import background_task
 
 log = structlog.get_logger(__name__)
 
@@ -40,9 +41,5 @@ class Drain:
 @asynccontextmanager
 async def drain_before_stop(requested: asyncio.Event, seconds: float) -> AsyncIterator[Drain]:
     drain = Drain()
-    task = asyncio.create_task(drain.run(requested, seconds), name="drain before the stop")
-    try:
+    async with background_task(drain.run(requested, seconds), "drain before the stop"):
         yield drain
-    finally:
-        task.cancel()
-        await asyncio.wait([task])

@@ -33,6 +33,7 @@ from fairlead.core.clock import Clock
 from fairlead.core.errors import Unavailable
 from fairlead.core.files import FileProblem
 from fairlead.core.objects import Object
+from fairlead.core.waiting import end_tasks
 from fairlead.server.http.tls_context import read_authorities, share_authority
 from fairlead.settings import Settings
 from fairlead.settings.values import HOST, ON, OWN
@@ -161,9 +162,7 @@ async def open_host_cluster(settings: Settings, clock: Clock) -> AsyncIterator[H
     try:
         yield HostCluster(authentication, reviews)
     finally:
-        for task in work:
-            task.cancel()
-        await asyncio.gather(*work, return_exceptions=True)
+        await end_tasks(*work)
         if reviews is not None:
             await reviews.close()
         await cluster.close()

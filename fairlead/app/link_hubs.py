@@ -1,6 +1,5 @@
 """Builds the hubs for the connections of runners and agents, and connects them with other workers and replicas."""
 
-import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +12,7 @@ from fairlead.app.workers.context import WorkerContext
 from fairlead.authn.replica_authority import ReplicaAuthority
 from fairlead.core.clock import Clock
 from fairlead.core.validators import format_host
+from fairlead.core.waiting import background_task
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.registry.registry import Registry
 from fairlead.settings import Settings, StartError
@@ -75,12 +75,10 @@ async def connect_replicas(
             yield
             return
         log.info("other replicas reach this one", address=address, identity=identity)
-        renewing = asyncio.create_task(leases.renew_forever())
         try:
-            yield
+            async with background_task(leases.renew_forever()):
+                yield
         finally:
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
             await leases.release()
 
 

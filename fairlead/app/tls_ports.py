@@ -24,6 +24,7 @@ from fairlead.core.crypto.certificates import (
     read_certificate_files,
 )
 from fairlead.core.files import FileProblem, ensure_private_folder, read_file
+from fairlead.core.waiting import background_task
 from fairlead.server.http.asgi import AsgiApp
 from fairlead.server.http.certificate_watch import MAIN_PORT, POLL_SECONDS, sign_files, watch_files
 from fairlead.server.http.http_server import BindOptions, run_http_server, run_unix_server
@@ -162,12 +163,10 @@ class TlsPorts:
         with open_listener(settings.listen, number, BACKLOG) as listener:
             if opener.source.is_known:
                 opener.open()
-            task = asyncio.create_task(opener.serve(listener), name=f"port {number}")
             try:
-                yield
+                async with background_task(opener.serve(listener), f"port {number}"):
+                    yield
             finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
                 listener.close()
                 if opener.port is not None:
                     await opener.port.close(CLOSE_SECONDS)

@@ -26,6 +26,7 @@ from fairlead.controllers.runtime.leader import LEASE_NAME, LeaseTiming, new_ide
 from fairlead.core.clock import SystemClock, timestamp
 from fairlead.core.files import FileProblem, ensure_private_folder
 from fairlead.core.objects import get_path
+from fairlead.core.waiting import background_task
 from fairlead.kinds.core.lease import LEASE
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.settings import Settings, StartError
@@ -172,12 +173,8 @@ async def stop_when_outdated(settings: Settings, store: Store, stop: asyncio.Eve
     if not is_shared(settings.store_url):
         yield
         return
-    watching = asyncio.create_task(_wait_until_outdated(store, stop), name="check the data version")
-    try:
+    async with background_task(_wait_until_outdated(store, stop), "check the data version") as watching:
         yield
-    finally:
-        watching.cancel()
-        await asyncio.wait([watching])
     if not watching.cancelled() and (message := watching.result()):
         raise StartError(message)
 

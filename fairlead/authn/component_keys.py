@@ -21,7 +21,7 @@ from secrets import token_hex
 from fairlead.authn.access_keys import ACCESS_KEYS, Pepper, generate_key
 from fairlead.authn.key_rotation import KeyRotator
 from fairlead.core.errors import AlreadyExists, ApiError, Conflict, NotFound
-from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
+from fairlead.core.objects import Object, annotations_of, deep_copy, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.kinds.access.access_key import owner_reference
 from fairlead.kinds.access.components import KEY_ANNOTATION, Component
@@ -116,7 +116,7 @@ class ComponentKeys:
         secret = decode(entry) if entry is not None else {}
         if secret.get("type") != self._component.secret_type or not _is_owned_by(secret, owner):
             return None
-        entry = self._keys.get_cached("", (metadata(secret).get("annotations") or {}).get(KEY_ANNOTATION) or "")
+        entry = self._keys.get_cached("", annotations_of(secret).get(KEY_ANNOTATION) or "")
         key = decode(entry) if entry is not None else {}
         if not _is_owned_by(key, owner) or "deletionTimestamp" in metadata(key):
             return None
@@ -138,23 +138,20 @@ class ComponentKeys:
                 await self._keys.delete("", name_of(key), DeleteOptions(metadata(key)["uid"]), _server_write_options())
 
     def _build_key(self, owner: Object) -> Object:
-        kind, sort, name = self._keys.kind, self._component, name_of(owner)
-        return {
-            "apiVersion": kind.api_version,
-            "kind": kind.name,
-            "metadata": {
-                # Random suffix: users may create keys with any name, and must not be able to block this one.
-                "name": f"{sort.singular}-{sort.label_value(name)}-{token_hex(4)}",
-                "labels": {sort.label: sort.label_value(name)},
-                "ownerReferences": [owner_reference(owner)],
-            },
-            "spec": {
-                "displayName": f"{sort.singular.capitalize()} {name}",
-                "subject": sort.subject(name),
-                "groups": [sort.group, sort.subject(name)],
-                "type": "Other",
-            },
+        sort, name = self._component, name_of(owner)
+        meta = {
+            # Random suffix: users may create keys with any name, and must not be able to block this one.
+            "name": f"{sort.singular}-{sort.label_value(name)}-{token_hex(4)}",
+            "labels": {sort.label: sort.label_value(name)},
+            "ownerReferences": [owner_reference(owner)],
         }
+        spec = {
+            "displayName": f"{sort.singular.capitalize()} {name}",
+            "subject": sort.subject(name),
+            "groups": [sort.group, sort.subject(name)],
+            "type": "Other",
+        }
+        return self._keys.kind.build(meta, spec=spec)
 
     def _earlier_keys(self, owner: Object) -> Iterator[Object]:
         """Remaining earlier keys: they would stay valid although their values can no longer be read."""

@@ -161,12 +161,7 @@ class ServiceAccountTokenIssuer:
         if scope is not None:
             spec["scope"] = scope
         labels = {UID_LABEL: meta["uid"]}
-        return {
-            "apiVersion": kind.api_version,
-            "kind": kind.name,
-            "metadata": {"name": key, "labels": labels},
-            "spec": spec,
-        }
+        return kind.build({"name": key, "labels": labels}, spec=spec)
 
 
 def _remaining_seconds(delegator: Delegator, now: datetime) -> int:

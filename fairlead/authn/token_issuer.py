@@ -39,7 +39,6 @@ from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN as 
 from fairlead.kinds.clusters.cluster import CLUSTER
 from fairlead.kinds.instances.remote_instances import SPACE
 from fairlead.registry.codec import decode
-from fairlead.registry.kind import Kind
 from fairlead.registry.registry import Registry
 
 CLUSTER_REF_FIELD = "spec.clusterRef.cluster"
@@ -59,7 +58,7 @@ async def reachable_clusters(
     others: dict[str, str] = {}
     for count, entry in enumerate(registry.view.entries(api_group, CLUSTER.plural), 1):
         uid, name = str(metadata(decode(entry))["uid"]), entry.key[3]
-        if is_allowed(_use_target(clusters.kind, "", name)):
+        if is_allowed(clusters.kind.request("use", name=name, root=MANAGEMENT)):
             yield uid
         else:
             others[name] = uid
@@ -67,22 +66,10 @@ async def reachable_clusters(
             await asyncio.sleep(0)
     for count, entry in enumerate(registry.view.entries(api_group, SPACE.plural) if others else (), 1):
         cluster = entry.selectable.get(CLUSTER_REF_FIELD, "")
-        if cluster in others and is_allowed(_use_target(spaces.kind, *entry.key[2:])):
+        if cluster in others and is_allowed(spaces.kind.request("use", *entry.key[2:], root=MANAGEMENT)):
             yield others.pop(cluster)
         if count % YIELD_INTERVAL == 0:
             await asyncio.sleep(0)
-
-
-def _use_target(kind: Kind, namespace: str, name: str) -> RequestInfo:
-    return RequestInfo(
-        verb="use",
-        root=MANAGEMENT,
-        group=kind.group,
-        version=kind.version,
-        resource=kind.plural,
-        namespace=namespace,
-        name=name,
-    )
 
 
 @dataclass(frozen=True, slots=True)

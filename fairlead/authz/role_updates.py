@@ -17,7 +17,8 @@ from typing import Any
 
 import orjson
 
-from fairlead.core.objects import Object, metadata
+from fairlead.core.json import encode_sorted
+from fairlead.core.objects import Object, annotations_of, metadata
 
 RULES_DIGEST_ANNOTATION = "service.sh/default-rules"
 """Annotation with the digest of the rules that the server wrote."""
@@ -54,7 +55,7 @@ def new_default_role(role: Object) -> Object:
 
 def mark_first_release(role: Object) -> Object:
     """A role of the first release with the annotation that says so; the role itself if it has been updated since."""
-    annotations = metadata(role).get("annotations") or {}
+    annotations = annotations_of(role)
     if RULES_DIGEST_ANNOTATION in annotations or OFFERED_RULES_ANNOTATION in annotations:
         return role
     return _annotate(role, {OFFERED_RULES_ANNOTATION: FIRST_RELEASE})
@@ -62,7 +63,7 @@ def mark_first_release(role: Object) -> Object:
 
 def update_role(default: Object, current: Object) -> Object:
     """The role as it should be now; equal to `current` if there is nothing to update."""
-    annotations = metadata(current).get("annotations") or {}
+    annotations = annotations_of(current)
     if annotations.get(AUTOUPDATE_ANNOTATION) == "false" or "aggregationRule" in current:
         return current
     rules = current.get("rules") or []
@@ -80,7 +81,7 @@ def _annotate(role: Object, annotations: dict[str, str]) -> Object:
 
 
 def _encode(rules: Any) -> str:
-    return orjson.dumps(rules, option=orjson.OPT_SORT_KEYS).decode()
+    return encode_sorted(rules).decode()
 
 
 def _digest(role: Object) -> str:

@@ -19,6 +19,7 @@ from fairlead.core.clock import Clock
 from fairlead.core.errors import Unavailable, truncate
 from fairlead.core.objects import Object
 from fairlead.core.user import User, is_own_account, restore_host_account
+from fairlead.core.waiting import end_tasks
 
 PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 CACHE_SECONDS, REVIEW_SECONDS = 10.0, 5.0
@@ -80,10 +81,7 @@ class SubjectAccessReviews:
             raise Unavailable("the cluster's API server did not review the access in time; try again later") from None
 
     async def close(self) -> None:
-        tasks = list(self._running.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*self._running.values())
 
 
 def build_review(user: User, target: RequestInfo) -> Object:

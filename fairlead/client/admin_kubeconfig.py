@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from fairlead.client.kubeconfig import SECTIONS, KubeconfigEntry, find_entry, merge_entry
 from fairlead.core import yaml
 from fairlead.core.files import FileProblem, read_file, write_file
 from fairlead.core.objects import Object, get_path
@@ -21,8 +22,6 @@ HEADER = f"""\
 # Fairlead writes the cluster, the user and the context {CONTEXT_NAME!r}, again when the server's address or certificate
 # authority changes. Other entries stay as they are.
 """
-SECTIONS = ("clusters", "users", "contexts")
-FIELDS = dict(zip(SECTIONS, ("cluster", "user", "context"), strict=True))
 
 
 def write_admin_kubeconfig(path: Path, url: str, ca_file: Path | None, new_key: str | None) -> str | None:
@@ -67,18 +66,10 @@ def merge_own_entries(existing: Object, url: str, ca_pem: bytes | None, key: str
     cluster = {"server": url + MANAGEMENT_PATH}
     if ca_pem:
         cluster["certificate-authority-data"] = base64.b64encode(ca_pem).decode()
-    context = {"cluster": CONTEXT_NAME, "user": CONTEXT_NAME}
-    if namespace := get_path(_find(existing, "contexts"), "namespace"):
-        context["namespace"] = namespace
-    config = {"apiVersion": "v1", "kind": "Config", **existing}
-    for section, value in zip(SECTIONS, (cluster, {"token": key}, context), strict=True):
-        entry = {"name": CONTEXT_NAME, FIELDS[section]: value}
-        listed = config.get(section) or []
-        replaced = [entry if each.get("name") == CONTEXT_NAME else each for each in listed]
-        config[section] = replaced if entry in replaced else [*listed, entry]
-    if config.get("current-context") not in {each.get("name") for each in config["contexts"]}:
-        config["current-context"] = CONTEXT_NAME
-    return config
+    namespace = get_path(find_entry(existing, "contexts", "context", CONTEXT_NAME), "namespace") or ""
+    contexts = {CONTEXT_NAME, *(each.get("name") for each in existing.get("contexts") or ())}
+    entry = KubeconfigEntry(CONTEXT_NAME, cluster, {"token": key}, namespace)
+    return merge_entry(existing, entry, make_current=existing.get("current-context") not in contexts)
 
 
 def is_server_file(path: Path) -> bool:
@@ -126,12 +117,6 @@ def _is_entry_list(listed: Any) -> bool:
     )
 
 
-def _find(config: Object, section: str) -> Any:
-    """The entry of the server."""
-    entries = (each.get(FIELDS[section]) for each in config.get(section) or [] if each.get("name") == CONTEXT_NAME)
-    return next(entries, None)
-
-
 def _find_token(config: Object) -> str | None:
-    token = get_path(_find(config, "users"), "token")
+    token = get_path(find_entry(config, "users", "user", CONTEXT_NAME), "token")
     return token if isinstance(token, str) and token else None

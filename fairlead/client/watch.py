@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fairlead.client.errors import DeadlineExceeded
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.objects import Object, annotations_of, get_path, metadata
 
 ADDED, MODIFIED, DELETED, SYNCED = "ADDED", "MODIFIED", "DELETED", "SYNCED"
 BOOKMARK = "BOOKMARK"
@@ -76,7 +76,7 @@ def _time_left(deadline: float) -> dict[str, str]:
 
 
 def _ends_initial_events(bookmark: Object) -> bool:
-    return (metadata(bookmark).get("annotations") or {}).get(INITIAL_EVENTS_END) == "true"
+    return annotations_of(bookmark).get(INITIAL_EVENTS_END) == "true"
 
 
 def split_lines(chunks: Iterable[bytes], check_size: Callable[[int], None]) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ backoff.py             delays after failures, and jitter
 bounded_cache.py       a dict of bounded size
 concurrency.py         thread pools with fair queueing, slicing of work on the event loop, turns of large responses
 thread_activity.py     what the threads beside the event loop do
-waiting.py             signals between tasks, waits for a revision
+waiting.py             how tasks are started and ended, signals between them, waits for a revision
 framed_socket.py       frames of bytes between processes of one server, over a Unix socket
 files.py               private, atomically written files
 machine/               what a process asks of the machine that it runs on

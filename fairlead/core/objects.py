@@ -1,5 +1,6 @@
 """API objects as plain JSON values, with helpers for metadata, finalizers and paths."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -21,6 +22,21 @@ def metadata(obj: Object) -> Object:
 
 def name_of(obj: Object) -> str:
     return str(metadata(obj).get("name") or "")
+
+
+def labels_of(obj: Any) -> Mapping[str, str]:
+    """The labels of an object that may have none."""
+    return _string_map(get_path(obj, "metadata.labels"))
+
+
+def annotations_of(obj: Any) -> Mapping[str, str]:
+    """The annotations of an object that may have none."""
+    return _string_map(get_path(obj, "metadata.annotations"))
+
+
+def _string_map(found: Any) -> Mapping[str, str]:
+    """Those of an object of another server may have any type."""
+    return found if isinstance(found, dict) else {}
 
 
 def has_finalizer(obj: Object, name: str) -> bool:

@@ -1,13 +1,17 @@
-"""Waiting on the event loop: for a signal, for a revision, for the end of the process, or for time to pass.
+"""Waiting on the event loop: for a signal, for a revision, for the end of tasks or of the process, or for time to pass.
 
 All of it is for one event loop, not for threads.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 import structlog
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -92,13 +96,47 @@ class RevisionWaiters:
                 waiter.set_exception(build_error())
 
 
+def start_task(
+    tasks: "set[asyncio.Task[T]]", work: Coroutine[Any, Any, T], name: str | None = None
+) -> "asyncio.Task[T]":
+    """Runs `work` in a task. `tasks` holds it until it has ended, as the event loop itself does not."""
+    task = asyncio.create_task(work, name=name)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
+
+
+async def end_tasks(*tasks: "asyncio.Task[Any]") -> None:
+    """Cancels the tasks and waits until they have ended. What they return or raise is left to others."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def background_task(work: Coroutine[Any, Any, T], name: str | None = None) -> AsyncIterator["asyncio.Task[T]"]:
+    """Runs `work` in a task while the context is open. If it has not ended then, it is cancelled."""
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield task
+    finally:
+        await end_tasks(task)
+
+
+async def run_to_end(work: Coroutine[Any, Any, None]) -> None:
+    """Awaits `work` to its end, also if the caller is cancelled meanwhile: what stops is often cancelled once more."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
+
+
 async def wait_until_stopped(stop: asyncio.Event, work: "asyncio.Task[None]") -> None:
     """Waits until `stop` is set. Background work only ends by an internal error, which is logged and raised."""
-    stopping = asyncio.create_task(stop.wait())
-    try:
+    async with background_task(stop.wait()) as stopping:
         await asyncio.wait((stopping, work), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopping.cancel()
     if work.done():
         log.error("background work has failed; stopping", exc_info=work.exception())
         work.result()

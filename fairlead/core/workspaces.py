@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.objects import Object, annotations_of, get_path, metadata
 
 SOURCE_ANNOTATION = "service.sh/workspace-source"
 """`git:URL`, with `@BRANCH`, `@sha256:COMMIT` and `@subpath:FOLDER` after it; `local:FOLDER`; `image:NAME`."""
@@ -90,7 +90,7 @@ class WorkspaceState(StrEnum):
 
 
 def is_prebuild(workspace: Object) -> bool:
-    return bool((metadata(workspace).get("annotations") or {}).get(PREBUILD_ANNOTATION) == "true")
+    return bool(annotations_of(workspace).get(PREBUILD_ANNOTATION) == "true")
 
 
 def engine_for_provider(provider: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fairlead.core.errors import Forbidden
-from fairlead.core.objects import Object, get_path
+from fairlead.core.objects import Object, annotations_of, get_path
 from fairlead.core.user import (
     ADMIN_GROUPS,
     AUTHENTICATED,
@@ -146,7 +146,7 @@ def find_identity_conflict(cluster: Object) -> str:
     """Why no user of this server may act in a cluster: another installation uses the same names for its own. Empty if
     there is none, or an administrator has declared that they are the same users."""
     other = get_path(cluster, "status.identity.otherInstallation") or ""
-    declared = (get_path(cluster, "metadata.annotations") or {}).get(SHARED_IDENTITY_ANNOTATION)
+    declared = annotations_of(cluster).get(SHARED_IDENTITY_ANNOTATION)
     if not other or declared == other:
         return ""
     url = get_path(cluster, "status.identity.otherURL") or "of an unknown URL"

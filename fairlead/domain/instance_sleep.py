@@ -10,7 +10,7 @@ the schedule of wake-ups.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fairlead.core.objects import Object, get_path
+from fairlead.core.objects import Object, annotations_of, get_path
 from fairlead.domain.cron import InvalidSchedule, Schedule, parse_schedule
 from fairlead.domain.sleep_decisions import (
     WOKEN_UP,
@@ -37,7 +37,6 @@ from fairlead.domain.sleep_mode import (
     SLEEP_AFTER,
     SLEEPING_SINCE,
     Changes,
-    annotations_of,
     build_wake,
     decode_info,
     encode_info,

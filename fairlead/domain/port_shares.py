@@ -16,7 +16,7 @@ import msgspec
 
 from fairlead.core import json
 from fairlead.core.body_errors import Malformed
-from fairlead.core.objects import Object, metadata
+from fairlead.core.objects import Object, annotations_of
 
 SHARES_ANNOTATION = "service.sh/port-shares"
 MAX_SHARES = 32
@@ -77,7 +77,7 @@ def format_shares(shares: list[PortShare]) -> str:
 
 def find_shares(workspace: Object) -> list[PortShare]:
     """The shares of a workspace; none if the annotation is invalid."""
-    text = (metadata(workspace).get("annotations") or {}).get(SHARES_ANNOTATION)
+    text = annotations_of(workspace).get(SHARES_ANNOTATION)
     try:
         return parse_shares(text) if text else []
     except ValueError:

@@ -5,7 +5,7 @@ its template, so they count only together with it.
 """
 
 from fairlead.core import yaml
-from fairlead.core.objects import Object, deep_copy, get_path, metadata
+from fairlead.core.objects import Object, annotations_of, deep_copy, get_path, metadata
 from fairlead.core.workspaces import SOURCE_ANNOTATION
 from fairlead.domain.parameters import parse_values
 from fairlead.domain.template_resolution import DefinitionSource, find_version
@@ -51,7 +51,7 @@ def keep_copied(workspace: Object, before: Object) -> Object:
             spec[name] = deep_copy(old[name])
     meta = metadata(workspace)
     annotations = meta.get("annotations") or {}
-    source = (metadata(before).get("annotations") or {}).get(SOURCE_ANNOTATION)
+    source = annotations_of(before).get(SOURCE_ANNOTATION)
     if source and not annotations.get(SOURCE_ANNOTATION):
         meta = {**meta, "annotations": {**annotations, SOURCE_ANNOTATION: source}}
     return {**workspace, "metadata": meta, "spec": spec}

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import msgspec
 import orjson
 
+from fairlead.core.json import encode_sorted
 from fairlead.core.objects import Object, format_scalar, get_path, metadata
 from fairlead.domain.parameters import TEXT_TYPES, parse_values
 from fairlead.domain.template_resolution import TemplateDefinition, find_parameters, has_placeholder, whole_parameter
@@ -94,7 +95,7 @@ def authored_digest(reference: SecretReference, parameters: Sequence[Object]) ->
         return reference.digest
     used = find_parameters(f"{reference.namespace} {reference.name} {reference.key}")
     definitions = [each for each in parameters if each.get("variable") in used]
-    text = orjson.dumps([reference.digest, definitions], option=orjson.OPT_SORT_KEYS)
+    text = encode_sorted([reference.digest, definitions])
     return hashlib.sha256(text).hexdigest()[:24]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from fairlead.core.clock import parse_rfc3339, timestamp
-from fairlead.core.objects import Object, metadata
+from fairlead.core.objects import Object, annotations_of, metadata
 from fairlead.domain.sleep_mode import (
     CLOCK_TOLERANCE,
     FORCE_DURATION,
@@ -24,7 +24,6 @@ from fairlead.domain.sleep_mode import (
     SLEEP_TYPE,
     SLEEPING_SINCE,
     Changes,
-    annotations_of,
     build_wake,
     build_withdrawal,
     decode_info,

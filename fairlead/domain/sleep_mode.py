@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from fairlead.core.objects import Object, get_path
+from fairlead.core.objects import Object, annotations_of, get_path
 from fairlead.domain.quotas import FORCE_ANNOTATION, LAST_ACTIVITY_ANNOTATION, SLEEPING_SINCE_ANNOTATION
 
 PREFIX = "sleepmode.service.sh/"
@@ -56,11 +56,6 @@ class SleepPolicy:
     sleep_after: int = 0
     delete_after: int = 0
     max_run: int = 0
-
-
-def annotations_of(obj: Object) -> Mapping[str, str]:
-    found = get_path(obj, "metadata.annotations")
-    return found if isinstance(found, dict) else {}
 
 
 def parse_seconds(text: object) -> int:

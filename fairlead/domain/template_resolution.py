@@ -22,6 +22,7 @@ import orjson
 
 from fairlead.core import yaml
 from fairlead.core.errors import Problem
+from fairlead.core.json import encode_sorted
 from fairlead.core.objects import Object, get_path, name_of
 from fairlead.core.validators import is_registry_address
 from fairlead.domain.parameters import check_values, parse_values
@@ -444,4 +445,4 @@ def is_auto_synced(instance: Object) -> bool:
 
 
 def _digest(value: Any) -> str:
-    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()[:24]
+    return hashlib.sha256(encode_sorted(value)).hexdigest()[:24]

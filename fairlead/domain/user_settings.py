@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from fairlead.core.objects import Object, metadata
+from fairlead.core.objects import Object, annotations_of
 
 SETTINGS_ANNOTATION = "service.sh/profile"
 """The annotation of a User with its settings as JSON."""
@@ -14,7 +14,7 @@ MAX_URL = 2048
 
 
 def read_settings(user: Object) -> Any:
-    text = (metadata(user).get("annotations") or {}).get(SETTINGS_ANNOTATION, "")
+    text = annotations_of(user).get(SETTINGS_ANNOTATION, "")
     try:
         value = orjson.loads(text) if text else {}
     except orjson.JSONDecodeError:  # clients can also set the annotation directly

@@ -95,9 +95,8 @@ async def ensure_config(registry: Registry, api_group: str) -> None:
         if _owns_empty_settings(decode(existing)):
             await configs.modify("", CONFIG_NAME, _remove_empty_settings, server_write_options())
         return
-    body = {"apiVersion": configs.kind.api_version, "kind": "Config", "metadata": {"name": CONFIG_NAME}}
     try:
-        await configs.create({**body, "spec": {}}, "", server_write_options())
+        await configs.create(configs.kind.build({"name": CONFIG_NAME}, spec={}), "", server_write_options())
     except AlreadyExists:
         return  # another replica was faster
 

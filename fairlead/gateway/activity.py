@@ -20,7 +20,7 @@ import structlog
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import ApiError
-from fairlead.core.objects import Object, get_path
+from fairlead.core.objects import Object, annotations_of, get_path
 from fairlead.core.user import User
 from fairlead.domain.instance_sleep import ActivityFilter, Use, read_instance_policy, wakes_on_request
 from fairlead.domain.sleep_decisions import parse_time
@@ -29,7 +29,6 @@ from fairlead.domain.sleep_mode import (
     LAST_ACTIVITY_INFO,
     SCHEDULED_SLEEP,
     SLEEPING_SINCE,
-    annotations_of,
     change_annotations,
     encode_info,
     parse_seconds,

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from fairlead.core.call import RECHECK_SECONDS, Call, Reply, Upgrade, WebSocket
 from fairlead.core.errors import ApiError, BadRequest
+from fairlead.core.waiting import end_tasks
 from fairlead.gateway.headers import build_reply_head, check_status, forwarded_subprotocols
 from fairlead.upstream.access import Request
 from fairlead.upstream.errors import HandshakeRejected
@@ -113,9 +114,7 @@ class WebSocketTunnel:
         try:
             close_reason = await self._wait_closed(to_cluster, to_client)
         finally:
-            for pump in (to_cluster, to_client):
-                pump.cancel()
-            await asyncio.gather(to_cluster, to_client, return_exceptions=True)
+            await end_tasks(to_cluster, to_client)
             await asyncio.gather(client_socket.close(*close_reason), self._upstream_socket.close(*close_reason))
 
     async def _wait_closed(self, to_cluster: asyncio.Task[None], to_client: asyncio.Task[None]) -> CloseReason:

@@ -16,7 +16,9 @@ from typing import Any
 
 import structlog
 
-from fairlead.core.waiting import Signal
+from fairlead.core.call import RECHECK_SECONDS
+from fairlead.core.errors import ApiError
+from fairlead.core.waiting import Signal, end_tasks, start_task
 from fairlead.links.contract import (
     CLOSED,
     DEAD,
@@ -251,9 +253,7 @@ class Link:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self._finish(next(iter(done)).result())
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks(*tasks)
             self._finish(LinkEnd(GOING_AWAY, "the process stops"))
             await self._close_transport()
             await self._end_handlers()
@@ -289,9 +289,7 @@ class Link:
         opened, mux.opened = mux.opened, []
         for state in opened:
             stream = self._streams[state.number] = LinkStream(self, state)
-            stream.handler = asyncio.create_task(stream.serve(self._on_open))
-            self._handlers.add(stream.handler)
-            stream.handler.add_done_callback(self._handlers.discard)
+            stream.handler = start_task(self._handlers, stream.serve(self._on_open))
         for number in changed:
             known = self._streams.get(number)
             if known is not None:
@@ -387,3 +385,14 @@ class Link:
             handler.cancel()
         if handlers:
             await asyncio.wait(handlers, timeout=CLOSE_SECONDS)
+
+
+async def watch_access(link: Link, running: "asyncio.Task[object]", recheck: Callable[[], None]) -> None:
+    """Waits until the link, which `running` runs, has ended. Closes it when `recheck` raises ApiError."""
+    while not running.done():
+        await asyncio.wait((running,), timeout=RECHECK_SECONDS)
+        try:
+            recheck()
+        except ApiError as error:
+            await link.close(GOING_AWAY, error.message)
+            return

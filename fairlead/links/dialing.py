@@ -16,6 +16,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
 
 from fairlead.core.backoff import Backoff, BackoffPolicy
+from fairlead.core.waiting import background_task
 from fairlead.links.connection import CLOSE_SECONDS, Link
 from fairlead.links.contract import SUPERSEDED, LinkEnd, OpenHandler
 from fairlead.links.frames import MAX_FRAME_BYTES, clean_text
@@ -144,11 +145,7 @@ async def keep_link(
 
 async def _run_link(address: LinkAddress, on_open: OpenHandler, boot_id: str, observer: LinkObserver) -> LinkEnd:
     link = Link(await dial(address), on_open, boot_id=boot_id, is_dialer=True)
-    running = asyncio.create_task(link.run())
-    try:
+    async with background_task(link.run()) as running:
         if await link.wait_ready():
             observer.on_up(link)
         return await running
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)

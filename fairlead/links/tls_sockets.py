@@ -19,6 +19,7 @@ import structlog
 
 from fairlead.core.errors import ApiError
 from fairlead.core.framed_socket import FramedConnection
+from fairlead.core.waiting import background_task, end_tasks
 from fairlead.links.frames import MAX_FRAME_BYTES
 from fairlead.links.sockets import SocketTransport
 
@@ -72,12 +73,10 @@ async def serve_tls(
 ) -> AsyncIterator[None]:
     """Accepts connections while the context is open; `find_context` is called for each. Closes `listener`."""
     server = _TlsServer(listener, find_context, on_connect, limits or TlsLimits())
-    running = asyncio.create_task(server.run())
     try:
-        yield
+        async with background_task(server.run()):
+            yield
     finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
         listener.close()
         await server.close()
 
@@ -132,10 +131,7 @@ class _TlsServer:
         return True
 
     async def close(self) -> None:
-        handshakes = list(self._handshakes)
-        for task in handshakes:
-            task.cancel()
-        await asyncio.gather(*handshakes, return_exceptions=True)
+        await end_tasks(*self._handshakes)
         for connection in self._connections:
             connection.close()
 

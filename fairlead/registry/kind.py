@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Problem
 from fairlead.core.objects import Object
 from fairlead.core.user import User
@@ -331,6 +332,25 @@ class Kind:
         if self.conversion is None:
             return (self.group, self.plural, namespace, name)
         return (*self.stored_resource, namespace, name)
+
+    def request(
+        self, verb: str, namespace: str = "", name: str = "", *, subresource: str = "", root: str = ""
+    ) -> RequestInfo:
+        """A request for its objects, which asks authorizers for the permission to do something to them."""
+        return RequestInfo(
+            verb=verb,
+            root=root,
+            group=self.group,
+            version=self.version,
+            resource=self.plural,
+            subresource=subresource,
+            namespace=namespace,
+            name=name,
+        )
+
+    def build(self, meta: Object, **fields: Any) -> Object:
+        """An object of the kind, with this metadata."""
+        return {"kind": self.name, "apiVersion": self.api_version, "metadata": meta, **fields}
 
     def schema(self) -> Schema:
         """The whole object as structural OpenAPI. `registry/object_metadata.py` has the schema of metadata."""

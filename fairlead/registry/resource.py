@@ -10,6 +10,7 @@ not exist.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -38,7 +39,7 @@ from fairlead.registry.request_body import BodyContext
 from fairlead.registry.secret_fields import restore_write_only
 from fairlead.registry.storage_errors import already_exists, translate_storage_errors
 from fairlead.registry.validate import Validator, build_builtin_validator, build_validator
-from fairlead.registry.write_options import DeleteOptions, DeleteResult, WriteOptions
+from fairlead.registry.write_options import DeleteOptions, DeleteResult, WriteOptions, server_write_options
 from fairlead.storage import contract
 from fairlead.storage.contract import Key, Store
 from fairlead.storage.view.view import Entry, View
@@ -374,6 +375,11 @@ class Resource:
             except contract.RevisionConflict:
                 await self._refresh_view()
         raise Conflict.of(self.kind.plural, self.kind.group, name, write_rules.MODIFIED_MESSAGE)
+
+    async def delete_if_exists(self, namespace: str, name: str) -> None:
+        """Deletes an object in the name of the server. That another replica was faster is no error."""
+        with suppress(NotFound):
+            await self.delete(namespace, name, DeleteOptions(), server_write_options())
 
     async def _commit_delete(self, entry: Entry, old: Object, new: Object | None, change: Change) -> DeleteResult:
         uid = metadata(old)["uid"]

@@ -5,13 +5,12 @@ the annotations by which a workspace is asked to sleep, or a user does (`force`)
 them.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fairlead.core.backoff import BackoffPolicy
 from fairlead.core.clock import parse_rfc3339
-from fairlead.core.objects import Object, metadata
+from fairlead.core.objects import Object, annotations_of
 from fairlead.runner.engines.contract import ContainerState
 from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, SUCCEEDED, UP, WorkspaceRecord
 
@@ -131,7 +130,7 @@ def retention_end(record: WorkspaceRecord, retention: timedelta | None = None) -
 
 def sleep_type_of(workspace: Object) -> str:
     """Why the workspace is to sleep; empty if it is to be awake."""
-    notes = _annotations(workspace)
+    notes = annotations_of(workspace)
     if notes.get(FORCE) == "true":
         return FORCED_DURATION_SLEEP if (notes.get(FORCE_DURATION) or "0").strip("0") else FORCED_SLEEP
     # A forced sleep ends when the server has removed its type, not before: that write is checked against quotas.
@@ -141,8 +140,4 @@ def sleep_type_of(workspace: Object) -> str:
 
 def sleeping_since(workspace: Object) -> str:
     """Identifies a decision to sleep."""
-    return _annotations(workspace).get(SLEEPING_SINCE) or ""
-
-
-def _annotations(workspace: Object) -> Mapping[str, str]:
-    return metadata(workspace).get("annotations") or {}
+    return annotations_of(workspace).get(SLEEPING_SINCE) or ""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.objects import Object, annotations_of, get_path, metadata
 from fairlead.core.validators import parse_size
 from fairlead.core.workspaces import (
     ALLOW,
@@ -209,7 +209,7 @@ def _describe_owner(workspace: Object) -> str:
 
 
 def _annotation(workspace: Object, name: str) -> str:
-    return str((metadata(workspace).get("annotations") or {}).get(name) or "")
+    return str(annotations_of(workspace).get(name) or "")
 
 
 def _read_values(values: Any, secrets: Mapping[str, str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from fairlead.client.client import read_ca_file
 from fairlead.client.tls import build_ssl_context
 from fairlead.core.clock import SystemClock
 from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
-from fairlead.core.waiting import wait_until_stopped
+from fairlead.core.waiting import background_task, wait_until_stopped
 from fairlead.links.contract import OpenHandler
 from fairlead.links.dialing import DialError, LinkAddress, Superseded, keep_link
 from fairlead.runner.actions import RunnerActions
@@ -123,16 +123,14 @@ async def _serve(
                     group.create_task(engine.maintain(), name=f"engine {name}")
             group.create_task(serve_link(build_address, identity, actions.handle_open), name="link")
 
-    work = asyncio.create_task(run_all(), name="runner")
     try:
-        await wait_until_stopped(stop, work)
+        async with background_task(run_all(), "runner") as work:
+            await wait_until_stopped(stop, work)
     except BaseExceptionGroup as group:
         if (replaced := group.subgroup(Replaced)) is None:
             raise
         raise FileProblem(_first_message(replaced)) from None
     finally:
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
         await actions.close()
         await ssh.close()
         await git.close()
@@ -230,14 +228,8 @@ async def _require_same_server(api: RunnerApi, folder: Path) -> None:
 
 async def _finish_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
     """Whether the work ended before `stop` was set; else it is cancelled."""
-    working = asyncio.ensure_future(work)
-    stopping = asyncio.create_task(stop.wait())
-    try:
+    async with background_task(work) as working, background_task(stop.wait()) as stopping:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             working.result()
         return working.done()
-    finally:
-        for task in (working, stopping):
-            task.cancel()
-        await asyncio.gather(working, stopping, return_exceptions=True)

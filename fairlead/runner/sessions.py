@@ -6,6 +6,7 @@ first, the process is ended with all that it started.
 
 import asyncio
 
+from fairlead.core.waiting import background_task
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.streams import Data, Eof
@@ -24,29 +25,23 @@ async def run_process(process: Process, stream: Stream) -> None:
 async def relay_process(process: Process, stream: Stream) -> int:
     """Passes on input and output of a process up to its end, and returns its exit code. Stderr stays open, for messages
     about the end."""
-    feeding = asyncio.create_task(_feed(process, stream))
     try:
-        async with asyncio.TaskGroup() as group:
+        async with background_task(_feed(process, stream)) as feeding, asyncio.TaskGroup() as group:
             group.create_task(_send_output(process.stdout, stream, STDOUT))
             group.create_task(_copy_output(process.stderr, stream, STDERR))
             ended = group.create_task(_wait(process, feeding))
         return ended.result()
     finally:
-        feeding.cancel()
-        await asyncio.gather(feeding, return_exceptions=True)
         await process.kill()
 
 
 async def _wait(process: Process, feeding: "asyncio.Task[None]") -> int:
     """The exit code. If the stream ends before, the process is ended."""
-    waiting = asyncio.create_task(process.wait())
-    try:
+    async with background_task(process.wait()) as waiting:
         await asyncio.wait((waiting, feeding), return_when=asyncio.FIRST_COMPLETED)
         if not waiting.done():
             await process.kill()
         return await waiting
-    finally:
-        waiting.cancel()
 
 
 async def _feed(process: Process, stream: Stream) -> None:

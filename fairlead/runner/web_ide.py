@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fairlead.core.objects import Object
+from fairlead.core.waiting import end_tasks
 from fairlead.core.workspaces import WEB_IDE
 from fairlead.runner.desired import template_options
 from fairlead.runner.engines.contract import (
@@ -80,9 +81,7 @@ class WebIdes:
             ended.exception()  # perhaps no request waits any more
 
     async def close(self) -> None:
-        for task in list(self._starts.values()):
-            task.cancel()
-        await asyncio.gather(*self._starts.values(), return_exceptions=True)
+        await end_tasks(*self._starts.values())
 
 
 def find_package(workspace: Object | None) -> str:

@@ -26,7 +26,7 @@ import orjson
 from fairlead.authn.access_keys import ACCESS_KEYS, USERS, Pepper
 from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.errors import NotFound
-from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
+from fairlead.core.objects import Object, annotations_of, deep_copy, get_path, metadata, name_of
 from fairlead.core.user import User
 from fairlead.domain.key_lifetime import ttl_seconds
 from fairlead.kinds.access.access_key import (
@@ -39,7 +39,7 @@ from fairlead.kinds.access.access_key import (
 )
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.write_options import DeleteOptions, server_write_options
+from fairlead.registry.write_options import server_write_options
 from fairlead.signin.cli_tokens import Binding, NamedSecret, TokenValues
 from fairlead.signin.login_sessions import LoginSessions
 
@@ -118,7 +118,7 @@ class CliLogins:
         `code` is the secret of an authorization code, which is recognized in a request that is otherwise wrong.
         """
         where = f" on {approval.machine}" if approval.machine else ""
-        kind, binding = self._keys.kind, approval.binding
+        binding = approval.binding
         spec = {
             "displayName": f"Command line{where}",
             "user": approval.user,
@@ -132,7 +132,7 @@ class CliLogins:
             **({CODE_ANNOTATION: self.values.code_mark(code)} if code else {}),
         }
         meta = {"generateName": f"cli-{approval.user}-", "annotations": annotations}
-        body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta, "spec": spec}
+        body = self._keys.kind.build(meta, spec=spec)
         created: Object = orjson.loads(await self._keys.create(body, "", server_write_options()))
         name = name_of(created)
 
@@ -210,10 +210,7 @@ class CliLogins:
             await self.end(token.name)
 
     async def end(self, name: str) -> None:
-        try:
-            await self._keys.delete("", name, DeleteOptions(), server_write_options())
-        except NotFound:  # already ended
-            return
+        await self._keys.delete_if_exists("", name)
 
     def binding_for(self, user: User, ttl: int) -> Binding:
         """What a login depends on that this user allows: the login or access key with which the user does so."""
@@ -257,7 +254,7 @@ class CliLogins:
 
     def _is_code_of(self, login: Object, code: NamedSecret) -> bool:
         """Whether this is the code of a login, whatever verifier and redirect URI came with it."""
-        mark = (metadata(login).get("annotations") or {}).get(CODE_ANNOTATION)
+        mark = annotations_of(login).get(CODE_ANNOTATION)
         return _is_equal(mark, self.values.code_mark(code.secret))
 
     def _previous_end(self, login: Object, digest: str) -> int | None:
@@ -327,12 +324,12 @@ def _identity_of(parent: Object) -> str:
 
 def _is_waiting(login: Object) -> bool:
     """Whether the code of a login was not redeemed yet."""
-    return TTL_ANNOTATION in (metadata(login).get("annotations") or {})
+    return TTL_ANNOTATION in annotations_of(login)
 
 
 def _intended_ttl(login: Object) -> int:
     """The lifetime in seconds that a login has, or will have when its code is redeemed."""
-    text = (metadata(login).get("annotations") or {}).get(TTL_ANNOTATION) or ""
+    text = annotations_of(login).get(TTL_ANNOTATION) or ""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 12 else ttl_seconds(login)
 
 

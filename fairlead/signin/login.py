@@ -30,7 +30,7 @@ from fairlead.core.refusals import LOGIN, TOO_MANY_ATTEMPTS, note_refused_login
 from fairlead.core.user import User
 from fairlead.kinds.access.access_key import MAX_LOGINS
 from fairlead.server.api.content import JSON
-from fairlead.server.api.routing import parse_bool_param
+from fairlead.server.api.routing import read_flag
 from fairlead.server.flow.attempts import Throttle
 from fairlead.signin.login_sessions import IssuedKey, LoginSessions
 from fairlead.signin.oauth import json_reply, read_small_body
@@ -99,7 +99,7 @@ class LoginHandlers:
         """Verifies user name and password; returns an access key in the body, or only as a cookie (`?cookie=true`)."""
         if not self.is_enabled():
             raise Forbidden("password login is disabled on this server; use an access key instead")
-        as_cookie = parse_bool_param(call.parameter("cookie"), present="cookie" in call.query)
+        as_cookie = read_flag(call, "cookie")
         if as_cookie:  # login CSRF: another site must not sign a browser in as a different user
             check_same_origin(call, self.public_url)
         credentials = await _read_credentials(call)
@@ -144,7 +144,7 @@ class LoginHandlers:
         key = call.user.key if call.user is not None else ""
         sign_on, return_url = self.sign_on, call.parameter("postLogoutURL")
         logout = sign_on.prepare_logout(key, return_url) if sign_on is not None else None
-        if parse_bool_param(call.parameter("all"), present="all" in call.query):
+        if read_flag(call, "all"):
             message = await self._revoke_all(call.user)
         else:
             revoked = await self.sessions.revoke(call.user.key) if call.user is not None else False

@@ -30,7 +30,7 @@ from fairlead.kinds.access.access_key import (
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.storage_errors import translate_storage_errors
-from fairlead.registry.write_options import DeleteOptions, server_write_options
+from fairlead.registry.write_options import server_write_options
 from fairlead.storage.view.view import Entry
 
 MAX_AGENT_LENGTH = 64
@@ -108,13 +108,7 @@ class LoginSessions:
         return KeyLogin(await self._create({"generateName": f"login-{user.name}-"}, spec, ttl), ttl)
 
     async def _create(self, meta: Object, spec: Object, ttl: int) -> IssuedKey:
-        kind = self._keys.kind
-        body = {
-            "apiVersion": kind.api_version,
-            "kind": kind.name,
-            "metadata": meta,
-            "spec": {**spec, **({"ttl": ttl} if ttl else {})},
-        }
+        body = self._keys.kind.build(meta, spec={**spec, **({"ttl": ttl} if ttl else {})})
         created: Object = orjson.loads(await self._keys.create(body, "", server_write_options()))
         return IssuedKey(name_of(created), created["spec"]["key"])
 
@@ -273,10 +267,7 @@ class LoginSessions:
             return
 
     async def _delete(self, key: str) -> None:
-        try:
-            await self._keys.delete("", key, DeleteOptions(), server_write_options())
-        except NotFound:  # already deleted
-            return
+        await self._keys.delete_if_exists("", key)
 
 
 def session_of(login: Object) -> str:

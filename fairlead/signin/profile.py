@@ -16,7 +16,7 @@ from fairlead.authn.principals import USERS
 from fairlead.authz.name_index import is_user
 from fairlead.core.call import MANAGEMENT, Authorize, RequestInfo
 from fairlead.core.errors import SCOPE, Details, Forbidden, Invalid, Problem
-from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
+from fairlead.core.objects import Object, annotations_of, deep_copy, get_path, metadata, name_of
 from fairlead.core.user import ADMIN_GROUPS, User
 from fairlead.domain.user_settings import SETTINGS_ANNOTATION, read_settings
 from fairlead.registry.codec import decode
@@ -131,7 +131,7 @@ def _build_edit(body: Object) -> Callable[[Object], Object]:
         new = deep_copy(old)
         new["spec"] = {**(new.get("spec") or {}), **{name: body[name] for name in _EDITABLE_FIELDS if name in body}}
         if body.get("custom") is not None:
-            annotations = metadata(new).get("annotations") or {}
+            annotations = annotations_of(new)
             metadata(new)["annotations"] = {**annotations, SETTINGS_ANNOTATION: orjson.dumps(body["custom"]).decode()}
         return new
 
@@ -145,10 +145,5 @@ def _build_profile(request: ActionRequest, user: Object) -> Object:
     meta_fields = ("name", "uid", "creationTimestamp")
     fields: dict[str, Any] = {name: spec[name] for name in (*_EDITABLE_FIELDS, "username") if spec.get(name)}
     custom = read_settings(user)
-    return {
-        "apiVersion": request.kind.api_version,
-        "kind": request.kind.name,
-        "metadata": {name: meta[name] for name in meta_fields if name in meta},
-        **fields,
-        **({"custom": custom} if custom else {}),
-    }
+    shown = {name: meta[name] for name in meta_fields if name in meta}
+    return request.kind.build(shown, **fields, **({"custom": custom} if custom else {}))

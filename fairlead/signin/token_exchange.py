@@ -20,7 +20,7 @@ from fairlead.authn.access_keys import ACCESS_KEYS
 from fairlead.authn.principals import PrincipalDirectory
 from fairlead.core.call import Call, Reply
 from fairlead.core.clock import Clock, micro_timestamp, parse_rfc3339
-from fairlead.core.errors import AlreadyExists, ApiError, NotFound
+from fairlead.core.errors import AlreadyExists, ApiError
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.scope import Scope
 from fairlead.core.user import User
@@ -30,7 +30,7 @@ from fairlead.kinds.core.server_objects import EXCHANGED_LEASE_PREFIX
 from fairlead.kinds.core.service_account import SERVICE_ACCOUNT, UID_LABEL, account_username
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.write_options import DeleteOptions, server_write_options
+from fairlead.registry.write_options import server_write_options
 from fairlead.signin.oauth import Form, OAuthError, json_reply, require_field
 from fairlead.signin.oidc.errors import ProviderError, TokenRejected
 from fairlead.signin.oidc.tokens import MAX_SKEW_SECONDS, MAX_TOKEN_BYTES, Reason
@@ -92,7 +92,6 @@ class WorkloadKeys:
         await self._record_use(workload, now)
         # Again: the store may have been slow, and the key must not outlive the token.
         seconds = self._lifetime(workload)
-        kind = self._keys.kind
         spec: Object = {
             "displayName": f"Workload identity, rule {workload.rule.name}",
             **owner,
@@ -104,7 +103,7 @@ class WorkloadKeys:
             "name": f"exchanged-{workload.rule.name}-{secrets.token_hex(ID_BYTES)}",
             "labels": {RULE_LABEL: workload.rule.name, **labels},
         }
-        body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta, "spec": spec}
+        body = self._keys.kind.build(meta, spec=spec)
         created: Object = orjson.loads(await self._keys.create(body, "", server_write_options()))
         user = replace(user, key=name_of(created), scope=Scope.parse(workload.rule.scope))
         try:
@@ -149,17 +148,12 @@ class WorkloadKeys:
     async def _record_use(self, workload: VerifiedWorkload, now: datetime) -> None:
         digest = hashlib.sha256(f"{workload.source}\0{workload.token_id}".encode()).hexdigest()
         lifetime = int(workload.expires_at - now.timestamp()) + 2 * MAX_SKEW_SECONDS
-        kind = self._leases.kind
-        body = {
-            "apiVersion": kind.api_version,
-            "kind": kind.name,
-            "metadata": {"name": f"{USE_PREFIX}{digest}", "namespace": self._namespace},
-            "spec": {
-                "holderIdentity": workload.rule.name,
-                "leaseDurationSeconds": min(lifetime, 2**31 - 1),
-                "renewTime": micro_timestamp(now),
-            },
+        spec = {
+            "holderIdentity": workload.rule.name,
+            "leaseDurationSeconds": min(lifetime, 2**31 - 1),
+            "renewTime": micro_timestamp(now),
         }
+        body = self._leases.kind.build({"name": f"{USE_PREFIX}{digest}", "namespace": self._namespace}, spec=spec)
         try:
             await self._leases.create(body, self._namespace, server_write_options())
         except AlreadyExists:
@@ -180,10 +174,7 @@ class WorkloadKeys:
             records = (decode(entry) for entry in entries if entry.key[3].startswith(USE_PREFIX))
             self._ended = [name for record in records if (name := _ended_record(record, now))]
         for _ in range(min(MAX_CLEANED, len(self._ended))):
-            try:
-                await self._leases.delete(self._namespace, self._ended.pop(), DeleteOptions(), server_write_options())
-            except NotFound:  # another replica was faster
-                continue
+            await self._leases.delete_if_exists(self._namespace, self._ended.pop())
 
 
 def _is_live_key(key: Object, now: datetime) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import structlog
 from msgspec.structs import replace
 
+from fairlead.core.waiting import background_task
 from fairlead.storage.contract import (
     Key,
     Page,
@@ -196,13 +197,9 @@ class _Migrator:
 
     async def _prepare_and_renew(self) -> None:
         """Renews the lock meanwhile, as a backup may take long."""
-        task = asyncio.create_task(self._call_prepare(), name="prepare the migration")
-        try:
+        async with background_task(self._call_prepare(), "prepare the migration") as task:
             while not (await asyncio.wait([task], timeout=RENEW_SECONDS))[0]:
                 await self._renew(force=True)
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
         task.result()
 
     async def _release(self, *, had_record: bool) -> None:

@@ -29,7 +29,7 @@ from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 from fairlead.server.api.content import JSON, negotiate, wants_pretty
 from fairlead.server.api.errors import status_of
 from fairlead.server.api.presentation import Presentation, render_list, render_object
-from fairlead.server.api.routing import parse_bool_param
+from fairlead.server.api.routing import read_flag
 from fairlead.server.api.watch import BOOKMARK_SECONDS, INITIAL_EVENTS_END
 from fairlead.server.audit.log_query import (
     VIRTUAL_FIELDS,
@@ -155,7 +155,7 @@ class AuditEvents:
         call, sources = request.call, self._sources
         if negotiate(call.headers.get("accept", "")).media_type != JSON:
             raise NotAcceptable(f"a watch is only available as {JSON}")
-        is_bookmarked = _flag(call, "allowWatchBookmarks")
+        is_bookmarked = read_flag(call, "allowWatchBookmarks")
         query = self._query(request)
         version = call.parameter("resourceVersion")
         start = decode_positions(version) if version not in ("", "0") else None
@@ -166,7 +166,8 @@ class AuditEvents:
         sources.reader.require_room(query)
         await sources.streams.require_room(request.user)
         stream = _WatchStream(sources, query, start, presentation, call)
-        stream.sends_bookmarks, stream.marks_start = is_bookmarked, is_bookmarked and _flag(call, "sendInitialEvents")
+        stream.sends_bookmarks = is_bookmarked
+        stream.marks_start = is_bookmarked and read_flag(call, "sendInitialEvents")
         deadline = sources.clock.monotonic() + max(seconds, 0)
         return Reply(200, stream=stream.lines(deadline, sources.streams.admit(request.user)))
 
@@ -194,10 +195,6 @@ class AuditEvents:
         representation = negotiate(call.headers.get("accept", ""))
         include = query_options.include_object(call) if representation.as_kind == "Table" else ""
         return Presentation(request.kind, representation, wants_pretty(call), include, self._sources.clock.now())
-
-
-def _flag(call: Call, name: str) -> bool:
-    return parse_bool_param(call.parameter(name), present=name in call.query)
 
 
 def _requester(user: User) -> Requester:
@@ -280,12 +277,10 @@ class _WatchStream:
         return await compute(size, self._encode, found)
 
     def _encode_bookmark(self, annotations: dict[str, str]) -> bytes:
-        kind = self._presentation.kind
         metadata: Object = {"resourceVersion": self._version, "creationTimestamp": None}
         if annotations:
             metadata["annotations"] = annotations
-        bookmark = {"kind": kind.name, "apiVersion": kind.api_version, "metadata": metadata}
-        return encode_event("BOOKMARK", orjson.dumps(bookmark))
+        return encode_event("BOOKMARK", orjson.dumps(self._presentation.kind.build(metadata)))
 
     def _encode(self, lines: list[FollowedLine]) -> bytes:
         self._version = lines[-1].version

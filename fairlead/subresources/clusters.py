@@ -101,10 +101,7 @@ class UsePermissionCache:
 
 def _use_target(kind: Kind, obj: Object) -> RequestInfo:
     meta = metadata(obj)
-    object_name = {"namespace": meta.get("namespace", ""), "name": meta["name"]}
-    return RequestInfo(
-        verb="use", root=MANAGEMENT, group=kind.group, version=kind.version, resource=kind.plural, **object_name
-    )
+    return kind.request("use", meta.get("namespace", ""), meta["name"], root=MANAGEMENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +149,7 @@ class AgentConfigBuilder:
         if conflict := find_identity_conflict(cluster):
             raise Conflict.of(CLUSTER.plural, self._installation.api_group, request.name, conflict)
         config = {
-            **_envelope(request),
+            **request.build_response(),
             **await self._payload(cluster),
             "jwks": {"keys": list(await self._token_keys())},
         }
@@ -228,15 +225,15 @@ def agent_handlers(
     async def access_key(request: ActionRequest) -> Object:
         key = await keys.get_or_create(request.name)
         server = {"serviceHost": installation.url, "insecure": False, "caCert": installation.ca_certificate()}
-        return {**_envelope(request), "accessKey": key, **server}
+        return request.build_response(accessKey=key, **server)
 
     async def report(request: ActionRequest) -> Object:
         spec: Any = request.body.get("spec") or {}
         if request.dry_run:
-            return {**_envelope(request), "status": {"recorded": 0}}
+            return request.build_response(status={"recorded": 0})
         recorded = await reports.record(request.name, spec)
         note_activity(request.name, spec.get("events") or ())
-        return {**_envelope(request), "status": {"recorded": recorded}}
+        return request.build_response(status={"recorded": recorded})
 
     group = installation.api_group
     return {
@@ -244,11 +241,6 @@ def agent_handlers(
         (group, CLUSTER.plural, "agentconfig"): configs,
         (group, CLUSTER.plural, "agentreport"): report,
     }
-
-
-def _envelope(request: ActionRequest) -> Object:
-    kind = request.kind
-    return {"kind": kind.name, "apiVersion": kind.api_version, "metadata": {"creationTimestamp": None}}
 
 
 _COPIED_FIELDS = ("online", "version", "latencyMilliseconds", "lastProbeTime")
@@ -259,14 +251,12 @@ def health_handlers(api_group: str, registry: Registry) -> dict[ActionPath, Acti
 
     async def health(request: ActionRequest) -> Object:
         status = decode(await clusters.get("", request.name)).get("status") or {}  # raises NotFound
-        return {
-            "apiVersion": request.kind.api_version,
-            "kind": request.kind.name,
-            "metadata": {"name": request.name},
+        return request.kind.build(
+            {"name": request.name},
             **{field: status[field] for field in _COPIED_FIELDS if field in status},
-            "samples": [_build_sample(each) for each in decode_samples(status.get("probeHistory"))],
-            "day": [_build_quarter(each) for each in decode_day(status.get("probeDay"))],
-        }
+            samples=[_build_sample(each) for each in decode_samples(status.get("probeHistory"))],
+            day=[_build_quarter(each) for each in decode_day(status.get("probeDay"))],
+        )
 
     return {(api_group, CLUSTER.plural, "health"): health}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from fairlead.admission.allow_lists import CLUSTERS, RUNNERS, TEMPLATES, allowed_names, default_template, is_allowed
 from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
 from fairlead.authz.name_index import ANY
-from fairlead.core.call import Authorize, RequestInfo
+from fairlead.core.call import Authorize
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import User
 from fairlead.kinds.projects.project import PROJECT
@@ -60,7 +60,7 @@ def usage_handlers(api_group: str, registry: Registry, namespace_prefix: str) ->
             }
             stored = usage.of_user(name)._asdict()
             fields["requester"] = {"user": name, "limit": limits.user._asdict(), "used": stored}
-        return _build_response(request, fields)
+        return request.kind.build({"name": request.name}, **fields)
 
     return {(api_group, PROJECT.plural, "usage"): show_usage}
 
@@ -85,17 +85,18 @@ class ProjectSubresources:
             "users": [{"info": each} for each in self._list_infos(USERS, sorted(users))],
             "teams": [{"info": each} for each in self._list_infos(TEAMS, teams)],
         }
-        return _build_response(request, fields)
+        return request.kind.build({"name": request.name}, **fields)
 
     async def list_clusters(self, request: ActionRequest) -> Object:
         project = await self._get_project(request)
         clusters = self._list_visible(request.user, "Cluster", allowed_names(project, CLUSTERS))
-        return _build_response(request, {"clusters": clusters, "runners": self._allowed_runners(request.user, project)})
+        return request.kind.build(
+            {"name": request.name}, clusters=clusters, runners=self._allowed_runners(request.user, project)
+        )
 
     async def list_runners(self, request: ActionRequest) -> Object:
-        return _build_response(
-            request, {"runners": self._allowed_runners(request.user, await self._get_project(request))}
-        )
+        runners = self._allowed_runners(request.user, await self._get_project(request))
+        return request.kind.build({"name": request.name}, runners=runners)
 
     async def list_templates(self, request: ActionRequest) -> Object:
         project = await self._get_project(request)
@@ -106,7 +107,7 @@ class ProjectSubresources:
             if default is not None and default in map(name_of, listed):
                 fields[f"default{kind}"] = default
             fields[f"{kind[0].lower()}{kind[1:]}s"] = listed
-        return _build_response(request, fields)
+        return request.kind.build({"name": request.name}, **fields)
 
     async def _get_project(self, request: ActionRequest) -> Object:
         return decode(await self._registry.resource(self._group, PROJECT.plural).get("", request.name))
@@ -125,8 +126,7 @@ class ProjectSubresources:
     def _is_visible(self, user: User, kind: Kind, name: str, names: list[str] | None) -> bool:
         if names is not None:
             return is_allowed(names, name)
-        target = RequestInfo(verb="get", group=kind.group, version=kind.version, resource=kind.plural, name=name)
-        return self._authorize(user, target).allowed
+        return self._authorize(user, kind.request("get", name=name)).allowed
 
     def _member_names(self, project: Object, kind: str, plural: str) -> Iterator[str]:
         """The members of one kind, and the owner if it is of that kind; `*` means all."""
@@ -151,8 +151,3 @@ def _without_secrets(obj: Object, kind: Kind) -> Object:
     """The object without credentials, for users who may not be allowed to get it directly."""
     metadata(obj).pop("managedFields", None)
     return redact(strip_write_only(obj, kind), kind.sensitive)
-
-
-def _build_response(request: ActionRequest, fields: Object) -> Object:
-    kind = request.kind
-    return {"kind": kind.name, "apiVersion": kind.api_version, "metadata": {"name": request.name}, **fields}

@@ -11,7 +11,7 @@ import orjson
 
 from fairlead.authz.authorizer import AuthorizerChain, ListFilter
 from fairlead.core.bounded_cache import BoundedCache
-from fairlead.core.call import MANAGEMENT, Call, Reply, RequestInfo
+from fairlead.core.call import MANAGEMENT, Call, Reply
 from fairlead.core.concurrency import compute
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
@@ -70,14 +70,7 @@ class ResourceCounter:
 
     async def _count(self, user: User, kind: Kind, namespace: str) -> tuple[int, bool] | None:
         """The number of objects, and whether it is that of a filtered list. None if the user may not list them."""
-        target = RequestInfo(
-            verb="list",
-            root=MANAGEMENT,
-            group=kind.group,
-            version=kind.version,
-            resource=kind.plural,
-            namespace=namespace,
-        )
+        target = kind.request("list", namespace, root=MANAGEMENT)
         if self._authorizer.authorize(user, target).allowed:
             return self._registry.view.count(*kind.stored_resource, namespace), False
         found = self._authorizer.filter_for(user, target)
@@ -118,17 +111,15 @@ def _selected_namespace(call: Call) -> str:
 def _build_object(kind: Kind, counted: Kind, found: tuple[int, bool]) -> Object:
     count, is_filtered = found
     name = f"{counted.plural}.{counted.group}" if counted.group else counted.plural
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.name,
-        "metadata": {"name": name},
-        "group": counted.group,
-        "resource": counted.plural,
-        "resourceKind": counted.name,
-        "namespaced": counted.namespaced,
-        "count": count,
-        "filtered": is_filtered,
-    }
+    return kind.build(
+        {"name": name},
+        group=counted.group,
+        resource=counted.plural,
+        resourceKind=counted.name,
+        namespaced=counted.namespaced,
+        count=count,
+        filtered=is_filtered,
+    )
 
 
 async def _render(request: ActionRequest, bodies: list[bytes], metadata: Object, registry: Registry) -> Reply:

@@ -28,28 +28,23 @@ def runner_handlers(
     runners = registry.resource(api_group, RUNNER.plural)
 
     async def access_key(request: ActionRequest) -> Object:
-        return _build_response(request, accessKey=await keys.get_or_create(request.name))
+        return request.build_response(accessKey=await keys.get_or_create(request.name))
 
     async def rotate(request: ActionRequest) -> Object:
         if request.dry_run:
             raise BadRequest("dryRun is not supported: it would return a key that does not work; omit it")
         sent = {"spec": request.body["spec"]} if "spec" in request.body else {}
-        return _build_response(request, **sent, accessKey=await keys.rotate(request.name, request.body))
+        return request.build_response(**sent, accessKey=await keys.rotate(request.name, request.body))
 
     async def configuration(request: ActionRequest) -> Object:
         await runners.get("", request.name)  # raises NotFound
-        return _build_response(request, tokenCaCert=_encode_pem(await token_keys()), **config_fields())
+        return request.build_response(tokenCaCert=_encode_pem(await token_keys()), **config_fields())
 
     return {
         (api_group, RUNNER.plural, "accesskey"): access_key,
         (api_group, RUNNER.plural, "config"): configuration,
         (api_group, RUNNER.plural, "rotatekey"): rotate,
     }
-
-
-def _build_response(request: ActionRequest, **fields: object) -> Object:
-    kind = request.kind
-    return {"kind": kind.name, "apiVersion": kind.api_version, "metadata": {"creationTimestamp": None}, **fields}
 
 
 def _encode_pem(keys: Sequence[Object]) -> str:

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from urllib.parse import quote
 
 from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.waiting import end_tasks
 from fairlead.domain.cluster_identity import IDENTITY_PREFIX_TAKEN, find_identity_conflict
 from fairlead.domain.typed_objects import VirtualClusterInstance
 from fairlead.kinds.core.server_objects import cluster_agent_secret_name, is_generated_kubeconfig
@@ -354,9 +355,7 @@ class UpstreamRegistry:
         for key in list(self._cache):
             self._evict(key)
         retired = dict(self._retired)
-        for task in retired.values():
-            task.cancel()
-        await asyncio.gather(*retired.values(), return_exceptions=True)
+        await end_tasks(*retired.values())
         for upstream in retired:
             await upstream.close()
         self._retired.clear()

@@ -31,6 +31,7 @@ MAX_STATUS_BYTES = 64 * 1024
 MAX_MESSAGE_CHARS = 1_024
 MAX_CAUSES = 16
 TIMEOUT_SECONDS = 30.0
+NOT_FOUND, CONFLICT = 404, 409
 
 
 class RemoteApiError(Exception):
@@ -143,6 +144,25 @@ class KubeClient:
         if 200 <= response.status < 300:
             return content
         raise response_error(response.status, content)
+
+
+async def get_or_none(api: KubeApi, path: str) -> Object | None:
+    """Gets an object; None if it does not exist, or the cluster does not serve its resource."""
+    try:
+        return await api.get(path)
+    except RemoteApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+        return None
+
+
+async def delete_if_exists(api: KubeApi, path: str, options: Object | None = None) -> None:
+    """Deletes an object, if it exists."""
+    try:
+        await api.delete(path, options)
+    except RemoteApiError as error:
+        if error.status != NOT_FOUND:
+            raise
 
 
 async def decode_object(content: bytes) -> Object:

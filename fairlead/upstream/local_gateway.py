@@ -21,6 +21,7 @@ from httptools import HttpParserError, HttpRequestParser
 
 from fairlead.core.crypto.certificates import ensure_certificates
 from fairlead.core.errors import ApiError
+from fairlead.core.waiting import end_tasks
 from fairlead.upstream.access import ClusterEndpoint, Request
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.kube_client import RequestSender
@@ -91,10 +92,7 @@ class _Connections:
             writer.transport.abort()
 
     async def close(self) -> None:
-        tasks = [*self._tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
 
     async def _serve_request(self, request: "_RequestReader", writer: asyncio.StreamWriter) -> bool:
         """Answers one request. Returns whether the connection can have another."""

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from fairlead.core.waiting import end_tasks
 from fairlead.upstream.errors import ProtocolError
 from fairlead.upstream.websocket import UpstreamWebSocket
 
@@ -218,9 +219,7 @@ class Forward:
 
     async def close(self) -> None:
         """Closes the WebSocket, and with it all connections."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
         await self._end_all()
         await self._websocket.close(1000, "")
 

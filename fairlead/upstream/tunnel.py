@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from fairlead.core.waiting import start_task
 from fairlead.upstream.dial import Dialer
 from fairlead.upstream.errors import ClusterLimitExceeded, HandshakeRejected, TunnelError, UpstreamError
 from fairlead.upstream.port_forward import Forward, ForwardStream
@@ -272,7 +273,7 @@ class TunnelDialer:
         if self._timer is not None:
             self._timer.cancel()
         for pooled in (*self._shared, *self._exclusive):
-            self._start(self._close_forward(pooled))
+            start_task(self._tasks, self._close_forward(pooled))
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _connect(self, is_exclusive: bool) -> socket.socket:
@@ -292,7 +293,7 @@ class TunnelDialer:
         finally:
             pooled.reserved -= 1
             self._on_change(pooled)
-        self._start(self._copy(pooled, stream, outer))
+        start_task(self._tasks, self._copy(pooled, stream, outer))
         return inner
 
     async def _take_shared(self) -> _PooledForward:
@@ -384,7 +385,7 @@ class TunnelDialer:
         if pooled.stream_count:
             return
         if forward.has_ended or pooled.is_retired or pooled in self._exclusive:
-            self._start(self._close_forward(pooled))
+            start_task(self._tasks, self._close_forward(pooled))
         else:
             pooled.idle_since = asyncio.get_running_loop().time()
             self._schedule_check()
@@ -396,7 +397,7 @@ class TunnelDialer:
             if pooled.target.uid == target.uid:
                 pooled.is_retired = True
                 if not pooled.stream_count:
-                    self._start(self._close_forward(pooled))
+                    start_task(self._tasks, self._close_forward(pooled))
 
     def _leave_to(self, pooled: _PooledForward, slow: SocketSink) -> None:
         """Ends all streams of a forward but the slow one that holds them up: they connect anew."""
@@ -413,11 +414,6 @@ class TunnelDialer:
             sink.close()
         await pooled.forward.close()
 
-    def _start(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     def _schedule_check(self) -> None:
         if self._timer is None and not self._is_closed:
             self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._check)
@@ -428,6 +424,6 @@ class TunnelDialer:
         now = asyncio.get_running_loop().time()
         for pooled in list(self._shared):
             if not pooled.stream_count and now - pooled.idle_since >= IDLE_SECONDS:
-                self._start(self._close_forward(pooled))
+                start_task(self._tasks, self._close_forward(pooled))
         if any(not each.stream_count for each in self._shared):
             self._schedule_check()

@@ -15,7 +15,7 @@ from fairlead.core.addresses import all_forms, is_loopback, is_private
 from fairlead.core.objects import Object, get_path
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.errors import TunnelError, UpstreamError
-from fairlead.upstream.kube_client import KubeClient, RemoteApiError
+from fairlead.upstream.kube_client import KubeClient, RemoteApiError, get_or_none
 
 WAITING_FOR_POD, SERVICE_NOT_FOUND = "WaitingForPod", "ServiceNotFound"
 TUNNEL_FORBIDDEN, TUNNEL_NOT_SUPPORTED = "TunnelForbidden", "TunnelNotSupported"
@@ -25,7 +25,7 @@ AVOID_SECONDS = 30.0
 """How long a pod that has failed is chosen only if there is no other."""
 MAX_LISTED_PODS = 100
 _HTTPS_PORT = 443
-_FORBIDDEN, _NOT_FOUND = 403, 404
+_FORBIDDEN = 403
 _SERVICE_DOMAIN = "svc"
 _word = re.compile(r"[A-Za-z]{1,64}", re.ASCII)
 _name = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
@@ -165,11 +165,9 @@ class PodFinder:
     async def _find_service(self, api: KubeClient) -> Object:
         route = self._route
         for name in route.services:
-            try:
-                return await api.get(f"/api/v1/namespaces/{quote(route.namespace)}/services/{quote(name, safe='')}")
-            except RemoteApiError as error:
-                if error.status != _NOT_FOUND:
-                    raise
+            path = f"/api/v1/namespaces/{quote(route.namespace)}/services/{quote(name, safe='')}"
+            if (service := await get_or_none(api, path)) is not None:
+                return service
         if route.is_address:
             raise NotInCluster
         message = (
@@ -192,11 +190,8 @@ class PodFinder:
         )
         pods = []
         for name in _pods_of_slices(_items(slices)):
-            try:
-                pods.append(await api.get(f"{folder}/{quote(name, safe='')}"))
-            except RemoteApiError as error:
-                if error.status != _NOT_FOUND:
-                    raise
+            if (pod := await get_or_none(api, f"{folder}/{quote(name, safe='')}")) is not None:
+                pods.append(pod)
         return pods
 
     def _unknown(self, error: TunnelError) -> TunnelError | NotInCluster:

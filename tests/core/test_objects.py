@@ -1,11 +1,20 @@
-"""Tests of finalizers in `core/objects.py`."""
+"""Tests of finalizers, labels and annotations in `core/objects.py`."""
 
 from typing import Any
 
 import orjson
 import pytest
 
-from fairlead.core.objects import Object, add_finalizer, copy_json, deep_copy, has_finalizer, remove_finalizer
+from fairlead.core.objects import (
+    Object,
+    add_finalizer,
+    annotations_of,
+    copy_json,
+    deep_copy,
+    has_finalizer,
+    labels_of,
+    remove_finalizer,
+)
 
 OURS, THEIRS = "service.sh/ours", "example.com/theirs"
 
@@ -31,6 +40,18 @@ def test_a_finalizer_is_removed_and_the_others_stay() -> None:
     other = build_object(THEIRS)
     assert remove_finalizer(other, OURS) is other
     assert not has_finalizer({"metadata": {"finalizers": None}}, OURS)
+
+
+@pytest.mark.parametrize("without", [None, {}, {"metadata": {}}, {"metadata": {"labels": None, "annotations": []}}])
+def test_an_object_may_have_no_labels_and_annotations(without: Any) -> None:
+    assert labels_of(without) == {}
+    assert annotations_of(without) == {}
+
+
+def test_labels_and_annotations_are_those_of_the_metadata() -> None:
+    obj = build_object(labels={"a": "1"}, annotations={"b": "2"})
+    assert labels_of(obj) == {"a": "1"}
+    assert annotations_of(obj) == {"b": "2"}
 
 
 def test_the_original_object_is_unchanged() -> None:

@@ -1,10 +1,19 @@
-"""Tests of `core/waiting.py`: signals between tasks, waits for a revision, and the wait for the end of the process."""
+"""Tests of `core/waiting.py`: signals between tasks, waits for a revision, and the end of tasks and of the process."""
 
 import asyncio
 
 import pytest
 
-from fairlead.core.waiting import RevisionWaiters, Signal, sleep_monotonic, wait_until_stopped
+from fairlead.core.waiting import (
+    RevisionWaiters,
+    Signal,
+    background_task,
+    end_tasks,
+    run_to_end,
+    sleep_monotonic,
+    start_task,
+    wait_until_stopped,
+)
 from tests.harness.virtual_time import on_virtual_time
 
 
@@ -169,6 +178,77 @@ async def test_a_failure_ends_current_waits_but_not_later_ones() -> None:
     later = waiters.add(1)
     waiters.advance(1)
     await later
+
+
+# --- the end of tasks ---
+
+
+@on_virtual_time
+async def test_tasks_have_ended_when_they_are_said_to_whatever_they_raise() -> None:
+    steps: list[str] = []
+
+    async def finish_slowly() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(1)
+            steps.append("finished")
+            raise ValueError("a fault at the end")
+
+    async def return_at_once() -> None:
+        steps.append("returned")
+
+    tasks = asyncio.create_task(finish_slowly()), asyncio.create_task(return_at_once())
+    await let_tasks_run()
+    await end_tasks(*tasks)
+    assert steps == ["returned", "finished"]
+    assert isinstance(tasks[0].exception(), ValueError)
+    await end_tasks()
+
+
+@on_virtual_time
+async def test_a_task_is_held_until_it_has_ended() -> None:
+    tasks: set[asyncio.Task[str]] = set()
+    task = start_task(tasks, asyncio.sleep(60, "result"), "a name")
+    assert tasks == {task}
+    assert task.get_name() == "a name"
+    assert await task == "result"
+    await let_tasks_run()
+    assert not tasks
+
+
+@on_virtual_time
+async def test_a_background_task_ends_with_its_block_also_if_that_fails() -> None:
+    with pytest.raises(ValueError, match="the block"):
+        async with background_task(asyncio.sleep(60), "a name") as task:
+            await let_tasks_run()
+            assert not task.done()
+            assert task.get_name() == "a name"
+            raise ValueError("the block")
+    assert task.cancelled()
+
+
+@on_virtual_time
+async def test_the_result_of_a_background_task_that_ends_before_its_block_is_kept() -> None:
+    async with background_task(asyncio.sleep(1, "result")) as task:
+        await asyncio.sleep(2)
+    assert task.result() == "result"
+
+
+@on_virtual_time
+async def test_what_runs_to_its_end_also_does_so_if_the_caller_is_cancelled() -> None:
+    steps: list[str] = []
+
+    async def work() -> None:
+        await asyncio.sleep(1)
+        steps.append("ended")
+
+    caller = asyncio.create_task(run_to_end(work()))
+    await let_tasks_run()
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert steps == ["ended"]
 
 
 # --- the end of the process ---

@@ -9,7 +9,7 @@ import pytest
 from fairlead.core.json import decode_foreign
 from fairlead.upstream import kube_client as module
 from fairlead.upstream.errors import ProtocolError, TimedOut
-from fairlead.upstream.kube_client import KubeClient, RemoteApiError
+from fairlead.upstream.kube_client import KubeClient, RemoteApiError, delete_if_exists, get_or_none
 from tests.fake_cluster.exchange import CannedResponse, build_json_response, build_status_response
 from tests.fake_cluster.server import FakeCluster
 from tests.upstream.upstreams import connect_upstream
@@ -61,6 +61,21 @@ async def test_an_error_of_the_cluster_keeps_its_status_reason_and_message(fake_
             await KubeClient(upstream).get(PATH)
     error = caught.value
     assert (error.status, error.reason, error.message) == (404, "NotFound", 'namespaces "n" not found')
+
+
+async def test_only_an_object_that_does_not_exist_is_no_error(fake_cluster: FakeCluster) -> None:
+    async with connect_upstream(fake_cluster) as upstream:
+        api = KubeClient(upstream)
+        fake_cluster.set_response(PATH, build_status_response(404, "NotFound", 'namespaces "n" not found'))
+        assert await get_or_none(api, PATH) is None
+        await delete_if_exists(api, PATH)
+        fake_cluster.set_response(PATH, build_status_response(403, "Forbidden", "no"))
+        with pytest.raises(RemoteApiError):
+            await get_or_none(api, PATH)
+        with pytest.raises(RemoteApiError):
+            await delete_if_exists(api, PATH)
+        fake_cluster.set_response(PATH, build_json_response({"kind": "Namespace"}))
+        assert await get_or_none(api, PATH) == {"kind": "Namespace"}
 
 
 @pytest.mark.parametrize("body", [b"<html>secret</html>", b'["secret"]', b'{"message":"secret"}', b""])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import structlog
 
+from fairlead.core.waiting import background_task
 from fairlead.server.workers.client import CoordinatorClient
 from fairlead.settings import StartError
 from fairlead.storage.socket import SharedRevision
@@ -59,11 +60,10 @@ async def connect_coordinator(
         coordinator = await CoordinatorClient.connect(worker.sockets.coordinator, worker.index, worker.count)
     except OSError as error:
         raise StartError(f"cannot connect to the process that coordinates the workers: {error}") from None
-    guard = asyncio.create_task(_stop_when_closed(coordinator, stop))
     try:
-        yield coordinator
+        async with background_task(_stop_when_closed(coordinator, stop)):
+            yield coordinator
     finally:
-        guard.cancel()
         await coordinator.close()
 
 

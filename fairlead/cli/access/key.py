@@ -16,9 +16,9 @@ from fairlead.cli.access.whoami import identity
 from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import age_cell, print_object, text_of
-from fairlead.cli.ui.durations import age, coarse_duration, format_duration, parse_duration
+from fairlead.cli.ui.durations import age, coarse_duration, format_duration
 from fairlead.cli.ui.field_flags import name_flags
-from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, OutputFlag, YesFlag, flag, options_from
+from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, OutputFlag, YesFlag, flag, options_from, overlap_flag
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import TABLE, Output, print_note
 from fairlead.cli.ui.resource_commands import ListOptions, Resource, print_objects
@@ -191,16 +191,7 @@ def enable(name: NameArgument, context: ContextFlag = None) -> None:
 @group.command("rotate")
 def rotate(
     name: NameArgument,
-    overlap: Annotated[
-        int | None,
-        flag(
-            "--overlap",
-            help="How long the old value stays valid, like 1h; at most 7d.",
-            parser=parse_duration,
-            metavar="TIME",
-            default="revoked at once",
-        ),
-    ] = None,
+    overlap: Annotated[int | None, overlap_flag("How long the old value stays valid, like 1h; at most 7d.")] = None,
     context: ContextFlag = None,
     output: OutputFlag = Output.TABLE,
     output_file: OutputFileFlag = None,

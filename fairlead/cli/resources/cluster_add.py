@@ -51,7 +51,7 @@ from fairlead.client.kubeconfig_export import (
     paths_with_context,
 )
 from fairlead.core.addresses import is_loopback
-from fairlead.core.objects import Object, get_path
+from fairlead.core.objects import Object, get_path, labels_of
 
 CLUSTERS = "clusters"
 SECRETS = "secrets"
@@ -299,7 +299,7 @@ def secret_path(client: Client, cluster: str) -> str:
 
 
 def is_managed_secret(secret: Object, cluster: str) -> bool:
-    return (get_path(secret, "metadata.labels") or {}).get(CLUSTER_LABEL) == cluster
+    return labels_of(secret).get(CLUSTER_LABEL) == cluster
 
 
 def _create_cluster(client: Client, options: ClusterAddOptions, config: ExportedKubeconfig) -> Object:

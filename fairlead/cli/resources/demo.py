@@ -18,7 +18,7 @@ from fairlead.cli.ui.output import print_name, print_note
 from fairlead.cli.ui.resource_commands import abandon
 from fairlead.cli.ui.session import Session, open_session, project_namespace_prefix
 from fairlead.client import ApiStatusError, Client, ClientError
-from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.objects import Object, get_path, labels_of, metadata, name_of
 
 IS_DEMO, IS_NOT_DEMO = f"{DEMO_LABEL}=true", f"{DEMO_LABEL}!=true"
 REMOVAL_ORDER = (
@@ -75,7 +75,7 @@ def _find_missing(client: Client, prefix: str) -> list[DemoObject]:
         found = _read(client, each, prefix)
         if found is None:
             missing.append(each)
-        elif (metadata(found).get("labels") or {}).get(DEMO_LABEL) != "true":
+        elif labels_of(found).get(DEMO_LABEL) != "true":
             foreign.append(f"{each.kind.lower()}/{each.name}")
     if foreign:
         verb = "exists and is" if len(foreign) == 1 else "exist and are"

@@ -13,7 +13,7 @@ from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.resource_commands import Resource
 from fairlead.cli.ui.session import open_session, project_namespace
 from fairlead.core.clock import timestamp
-from fairlead.core.objects import Object, get_path
+from fairlead.core.objects import Object, annotations_of, get_path
 
 HOLD_ANNOTATION = "sleepmode.service.sh/hold-until"
 SLEEP_TYPE_ANNOTATION = "sleepmode.service.sh/sleep-type"
@@ -77,5 +77,5 @@ def describe_hold(instance: Object, now: datetime) -> str:
 
 
 def _is_asleep(instance: Object) -> bool:
-    annotations = get_path(instance, "metadata.annotations") or {}
+    annotations = annotations_of(instance)
     return bool(annotations.get(SLEEP_TYPE_ANNOTATION))

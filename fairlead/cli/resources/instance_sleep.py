@@ -18,7 +18,7 @@ from fairlead.cli.ui.resource_commands import Resource
 from fairlead.cli.ui.session import exit_with_error, open_session, project_namespace
 from fairlead.cli.ui.wait import object_ref, show_progress, watch_object
 from fairlead.client import Client, ClientError, DeadlineExceeded
-from fairlead.core.objects import Object, get_path
+from fairlead.core.objects import Object, annotations_of, get_path
 
 PREFIX = "sleepmode.service.sh/"
 REFUSALS = ("SleepRefused", "SleepForbidden")
@@ -76,7 +76,7 @@ def add_sleep_commands(group: typer.Typer, resource: Resource) -> None:
         with open_session(context) as session, name_project(session.client, project):
             namespace = project_namespace(session, project)
             current = session.client.get(resource.plural, name, namespace=namespace)
-            is_wanted = not _annotations(current).get(f"{PREFIX}sleep-type")
+            is_wanted = not annotations_of(current).get(f"{PREFIX}sleep-type")
             if is_wanted and not _is_sleeping(current) and not get_path(current, "status.sleep.stage"):
                 print_note(f"the {resource.noun} {name} is awake already")
                 return
@@ -105,7 +105,7 @@ def _send(client: Client, request: SleepRequest, namespace: str) -> Object:
 
 def _wake_annotations(instance: Object) -> dict[str, str | None]:
     """Activity that is later than the beginning of the sleep, also if the clock here is behind that of the server."""
-    since = _annotations(instance).get(f"{PREFIX}sleeping-since") or "0"
+    since = annotations_of(instance).get(f"{PREFIX}sleeping-since") or "0"
     now = int(datetime.now(UTC).timestamp())
     later = int(since) + 1 if since.isdecimal() else 0
     return {
@@ -138,13 +138,13 @@ def _wait(client: Client, request: SleepRequest, instance: Object, timeout: int)
 def _is_asleep(instance: Object) -> bool:
     """Whether it sleeps, or was refused to."""
     refusal = find_condition(instance, "Asleep").get("reason") in REFUSALS
-    is_withdrawn = _annotations(instance).get(f"{PREFIX}force") != "true"
+    is_withdrawn = annotations_of(instance).get(f"{PREFIX}force") != "true"
     return _is_sleeping(instance) or (refusal and is_withdrawn)
 
 
 def _is_awake(instance: Object) -> bool:
     """Whether it is awake, or could not be woken up."""
-    is_wanted = not _annotations(instance).get(f"{PREFIX}sleep-type")
+    is_wanted = not annotations_of(instance).get(f"{PREFIX}sleep-type")
     return is_wanted and (phase_of(instance) == "Ready" or has_failed(instance) or _has_failed_to_wake(instance))
 
 
@@ -155,7 +155,3 @@ def _has_failed_to_wake(instance: Object) -> bool:
 
 def _is_sleeping(instance: Object) -> bool:
     return phase_of(instance) == SLEEPING
-
-
-def _annotations(instance: Object) -> dict[str, str]:
-    return get_path(instance, "metadata.annotations") or {}

@@ -16,7 +16,7 @@ from fairlead.cli.resources.runner_process import doctor, install, start
 from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import age_cell, build_object, cell, drop_none
-from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS, format_duration, parse_duration
+from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS, format_duration
 from fairlead.cli.ui.field_flags import name_flags
 from fairlead.cli.ui.flags import (
     ContextFlag,
@@ -29,6 +29,7 @@ from fairlead.cli.ui.flags import (
     YesFlag,
     flag,
     options_from,
+    overlap_flag,
 )
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import TABLE, Output, print_data, print_note
@@ -228,16 +229,7 @@ def key(name: NameArgument, context: ContextFlag = None, output: OutputFlag = Ou
 @group.command("rotate-key")
 def rotate_key(
     name: NameArgument,
-    overlap: Annotated[
-        int | None,
-        flag(
-            "--overlap",
-            help="How long the old key stays valid, like 1h.",
-            parser=parse_duration,
-            metavar="TIME",
-            default="revoked at once",
-        ),
-    ] = None,
+    overlap: Annotated[int | None, overlap_flag("How long the old key stays valid, like 1h.")] = None,
     context: ContextFlag = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:

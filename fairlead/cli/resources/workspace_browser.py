@@ -16,7 +16,7 @@ from fairlead.cli.ui.session import UsageError, open_session, project_namespace
 from fairlead.cli.workspaces.commands import has_desktop
 from fairlead.client import ClientError
 from fairlead.core.clock import timestamp
-from fairlead.core.objects import get_path, metadata
+from fairlead.core.objects import annotations_of, get_path, metadata
 
 SHARES_ANNOTATION = "service.sh/port-shares"
 ADDED = frozenset({"until", "uid", "by", "byUID"})
@@ -88,7 +88,7 @@ def share(options: ShareOptions) -> None:
     with open_session(options.context) as session:
         namespace = project_namespace(session, options.project)
         workspace = session.client.get(WORKSPACES, name, namespace=namespace)
-        text = (metadata(workspace).get("annotations") or {}).get(SHARES_ANNOTATION) or "[]"
+        text = annotations_of(workspace).get(SHARES_ANNOTATION) or "[]"
         shares = remaining_shares(text, {"port": port, **target}, now)
         if not options.end:
             shares.append({"port": port, **target, "until": now + options.duration})

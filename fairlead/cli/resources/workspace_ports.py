@@ -103,14 +103,10 @@ async def _connect(
     session: Session, path: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     from fairlead.client.workspace_streams import open_stream
+    from fairlead.core.waiting import background_task
 
-    async with open_stream(session.login, path, {"port": port}) as stream:
-        feeding = asyncio.create_task(_feed(reader, stream))
-        try:
-            await _write_output(stream, writer, port)
-        finally:
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
+    async with open_stream(session.login, path, {"port": port}) as stream, background_task(_feed(reader, stream)):
+        await _write_output(stream, writer, port)
 
 
 async def _feed(reader: asyncio.StreamReader, stream: "WorkspaceStream") -> None:

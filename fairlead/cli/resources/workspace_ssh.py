@@ -202,6 +202,7 @@ def ssh_proxy(
 
 async def _carry(session: Session, path: str, options: Mapping[str, bool]) -> None:
     from fairlead.client.workspace_streams import open_stream
+    from fairlead.core.waiting import end_tasks
 
     async with open_stream(session.login, path, options) as stream:
         reader, writer = await _open_standard_streams()
@@ -214,9 +215,7 @@ async def _carry(session: Session, path: str, options: Mapping[str, bool]) -> No
             if writing.done():
                 writing.result()
         finally:
-            for task in (feeding, writing):
-                task.cancel()
-            await asyncio.gather(feeding, writing, return_exceptions=True)
+            await end_tasks(feeding, writing)
 
 
 async def _open_standard_streams() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

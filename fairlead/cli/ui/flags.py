@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from fairlead.cli.ui.completion import complete_logins, complete_names, complete_namespaces
-from fairlead.cli.ui.durations import parse_timeout
+from fairlead.cli.ui.durations import parse_duration, parse_timeout
 from fairlead.cli.ui.output import ObjectOutput, Output, parse_output
 
 
@@ -47,6 +47,11 @@ def flag(
         autocompletion=complete_names(complete) if isinstance(complete, str) and complete else complete or None,
         **settings,
     )
+
+
+def overlap_flag(help: str) -> Any:
+    """Of commands that replace a key. `help` says what stays valid for that time."""
+    return flag("--overlap", help=help, parser=parse_duration, metavar="TIME", default="revoked at once")
 
 
 ContextFlag = Annotated[

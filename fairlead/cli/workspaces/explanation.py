@@ -15,7 +15,7 @@ from fairlead.cli.workspaces.sources import describe_source
 from fairlead.cli.workspaces.targets import FAILED, PLURAL, RUNNING, Task, WorkspaceTarget
 from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.core.clock import timestamp
-from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.objects import Object, annotations_of, get_path, metadata, name_of
 from fairlead.core.workspaces import SOURCE_ANNOTATION, workspace_status
 
 DETAIL_TIMEOUT = 5.0
@@ -67,7 +67,7 @@ def _explain_status(workspace: Object) -> str:
 
 
 def _explain_origin(workspace: Object) -> Iterator[tuple[str, str]]:
-    annotations = metadata(workspace).get("annotations") or {}
+    annotations = annotations_of(workspace)
     yield "source", describe_source(str(annotations.get(SOURCE_ANNOTATION) or ""))
     yield "template", template_cell(workspace)
     yield "preset", reference_cell(workspace, "spec.presetRef")
@@ -104,7 +104,7 @@ def _explain_failure(
 
 def _explain_sleep(workspace: Object, now: datetime) -> Iterator[tuple[str, str]]:
     """Whether it is in use, asleep, or when it falls asleep. Times of sleep mode are Unix seconds."""
-    annotations = metadata(workspace).get("annotations") or {}
+    annotations = annotations_of(workspace)
     state = cell(workspace, "status.activity.state")
     since = get_path(workspace, "status.activity.lastActivityTime")
     reason = cell(workspace, "status.activity.reason")

@@ -14,7 +14,7 @@ from fairlead.authn.access_keys import LastUse
 from fairlead.controllers.runtime.loop import same_key
 from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.errors import Conflict, NotFound
-from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
+from fairlead.core.objects import Object, annotations_of, deep_copy, get_path, metadata, name_of
 from fairlead.domain.key_lifetime import FIRST_KEY_ANNOTATION, cooldown_seconds, expires_at, is_sliding, temporary_until
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY, TTL_ANNOTATION, is_cli_login, is_exchanged_key
 from fairlead.kinds.core.service_account import account_uid, is_account_key, parse_account_username
@@ -197,7 +197,7 @@ class AccessKeyController:
         if temporary_until(key) is not None:
             return None
         now = self._registry.clock.now()
-        retention = 0.0 if TTL_ANNOTATION in (metadata(key).get("annotations") or {}) else self._retention
+        retention = 0.0 if TTL_ANNOTATION in annotations_of(key) else self._retention
         age = (now - (parse_rfc3339(get_path(key, "status.expired")) or now)).total_seconds()
         if age < retention:
             return retention - max(0.0, age)

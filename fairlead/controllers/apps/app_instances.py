@@ -57,7 +57,6 @@ from fairlead.controllers.instances.remote_errors import (
     StillDeleting,
     translate_errors,
 )
-from fairlead.controllers.instances.remote_namespace import get_or_none
 from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.backoff import add_jitter
 from fairlead.core.clock import timestamp
@@ -76,6 +75,7 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
+from fairlead.upstream.kube_client import get_or_none
 
 FINALIZER = "service.sh/app-release"
 

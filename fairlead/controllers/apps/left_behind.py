@@ -8,11 +8,12 @@ never reported as uninstalled.
 
 from fairlead.controllers.apps.targets import AppTargets
 from fairlead.controllers.instances.remote_errors import InstanceError, translate_errors
-from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, UID_LABEL, get_or_none, url_segment
+from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, UID_LABEL, url_segment
 from fairlead.core.objects import get_path, metadata
 from fairlead.domain.typed_objects import ABANDON_ANNOTATION, AppInstance
 from fairlead.kinds.instances.app_instance import TARGETS
 from fairlead.upstream.clusters import CLUSTERS
+from fairlead.upstream.kube_client import get_or_none
 
 
 async def find_left_behind(targets: AppTargets, instance: AppInstance) -> str:

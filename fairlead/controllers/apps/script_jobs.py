@@ -23,20 +23,18 @@ from fairlead.controllers.instances.remote_namespace import (
     MANAGED_LABEL,
     MANAGED_VALUE,
     UID_LABEL,
-    delete_if_exists,
-    get_or_none,
     list_items,
     uid_precondition,
     url_segment,
 )
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, RBAC
 from fairlead.core import yaml
-from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.objects import Object, get_path, labels_of, metadata, name_of
 from fairlead.domain.app_resolution import ResolvedApp
 from fairlead.domain.app_scripts import AppScript, build_variables, find_script_problems, has_script
 from fairlead.domain.typed_objects import App
 from fairlead.kinds.instances.templates import TRUST_ANNOTATION
-from fairlead.upstream.kube_client import KubeApi, RemoteApiError
+from fairlead.upstream.kube_client import KubeApi, RemoteApiError, delete_if_exists, get_or_none
 
 SCRIPT_FAILED, SCRIPT_UNCONFIRMED = "ScriptFailed", "ScriptUnconfirmed"
 START_SECONDS = 60
@@ -207,7 +205,7 @@ class ScriptJob:
     async def _find_job(self, api: KubeApi) -> Object | None:
         """The Job of this run."""
         job = await get_or_none(api, job_path(self.target.namespace, self.release))
-        is_own = job is not None and (get_path(job, "metadata.labels") or {}).get(UID_LABEL) == self.uid
+        is_own = job is not None and labels_of(job).get(UID_LABEL) == self.uid
         return job if job is not None and is_own and metadata(job).get("uid") != self.former else None
 
     async def confirm(self, api: KubeApi) -> None:
@@ -308,7 +306,7 @@ async def delete_script_objects(
     ]
     for path in paths:
         existing = await get_or_none(api, path)
-        if existing is not None and (get_path(existing, "metadata.labels") or {}).get(UID_LABEL) == uid:
+        if existing is not None and labels_of(existing).get(UID_LABEL) == uid:
             # Without this policy, the pod of the Job would stay.
             await delete_if_exists(api, path, {**uid_precondition(existing), "propagationPolicy": "Background"})
 

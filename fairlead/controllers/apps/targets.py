@@ -31,16 +31,9 @@ from fairlead.controllers.instances.remote_errors import (
     InstanceError,
     translate_errors,
 )
-from fairlead.controllers.instances.remote_namespace import (
-    MANAGED_LABEL,
-    NAMESPACES_PATH,
-    UID_LABEL,
-    delete_if_exists,
-    get_or_none,
-    url_segment,
-)
+from fairlead.controllers.instances.remote_namespace import MANAGED_LABEL, NAMESPACES_PATH, UID_LABEL, url_segment
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, RBAC, build_deployer_binding
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.objects import Object, get_path, labels_of, metadata
 from fairlead.domain.cluster_identity import find_identity_conflict
 from fairlead.domain.sleep_mode import sleep_type_of
 from fairlead.domain.typed_objects import (
@@ -56,7 +49,7 @@ from fairlead.domain.typed_objects import (
 from fairlead.kinds.instances.app_instance import TARGETS
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.upstream.kube_client import KubeApi
+from fairlead.upstream.kube_client import KubeApi, delete_if_exists, get_or_none
 
 TARGET_NOT_FOUND, TARGET_NOT_READY, TARGET_DELETING = "TargetNotFound", "TargetNotReady", "TargetDeleting"
 TARGET_REPLACED, NAMESPACE_MANAGED = "TargetReplaced", "NamespaceManaged"
@@ -202,7 +195,7 @@ async def prepare_namespace(target: AppTarget, instance: AppInstance, user: str,
         elif existing is None or "deletionTimestamp" in metadata(existing):
             message = f'namespace "{target.namespace}" is terminating or gone; this is deployed when it is back'
             raise InstanceError(NAMESPACE_TERMINATING, message, INFO)
-        elif target.field == "cluster" and MANAGED_LABEL in (get_path(existing, "metadata.labels") or {}):
+        elif target.field == "cluster" and MANAGED_LABEL in labels_of(existing):
             message = (
                 f'namespace "{target.namespace}" in cluster "{target.cluster}" belongs to a space or virtual cluster; '
                 "deploy into that instead, or into another namespace"

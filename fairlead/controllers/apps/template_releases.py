@@ -20,7 +20,7 @@ from fairlead.controllers.instances.confinement import template_trust
 from fairlead.controllers.instances.instance_reconciler import InstanceReconciler
 from fairlead.controllers.instances.prerequisites import InstanceConfig
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, InstanceError, translate_errors
-from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, get_or_none, url_segment
+from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, url_segment
 from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.objects import Object, get_path
 from fairlead.domain.app_resolution import resolve_app
@@ -33,6 +33,7 @@ from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, TRUE, condition
 from fairlead.registry.names import dns_label_errors
 from fairlead.registry.registry import Registry
+from fairlead.upstream.kube_client import get_or_none
 
 DEPLOYED, FAILED, DEPLOYING = "Deployed", "Failed", "Deploying"
 MAX_LISTED_FAILURES = 5

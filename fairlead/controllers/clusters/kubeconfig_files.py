@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 
 from fairlead.core.files import FileProblem, read_file
-from fairlead.core.objects import Object, metadata
+from fairlead.core.objects import Object, annotations_of
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import record_event
 from fairlead.registry.registry import Registry
@@ -38,7 +38,7 @@ class UnusableFile(Exception):
 
 def kubeconfig_file(secret: Object) -> str:
     """The file that a Secret follows; empty for none."""
-    return str((metadata(secret).get("annotations") or {}).get(FILE_ANNOTATION) or "")
+    return str(annotations_of(secret).get(FILE_ANNOTATION) or "")
 
 
 class KubeconfigFileController:

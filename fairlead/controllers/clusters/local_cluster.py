@@ -90,9 +90,7 @@ class LocalClusterConnector:
 
     async def _create_cluster(self) -> None:
         spec = {"local": True, "config": {"secretName": SECRET_NAME, "secretNamespace": self._namespace}}
-        kind = self._clusters.kind
-        body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": self._name}, "spec": spec}
-        await _create(self._clusters, body, "")
+        await _create(self._clusters, self._clusters.kind.build({"name": self._name}, spec=spec), "")
 
     def _report(self, reason: str) -> None:
         """Logs a problem once, not in every round."""

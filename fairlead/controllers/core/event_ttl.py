@@ -1,14 +1,11 @@
 """Deletes Events when their TTL is over, counted from their last occurrence."""
 
-from contextlib import suppress
 from datetime import datetime
 
 from fairlead.controllers.runtime.loop import same_key
-from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, get_path
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.write_options import DeleteOptions, server_write_options
 from fairlead.storage.contract import Key
 
 _TIMESTAMP_PATHS = ("series.lastObservedTime", "lastTimestamp", "eventTime", "metadata.creationTimestamp")
@@ -31,8 +28,7 @@ class EventTtlController:
         age = (self._registry.clock.now() - _last_occurrence(decode(entry))).total_seconds()
         if age < self._ttl_seconds:
             return self._ttl_seconds - age
-        with suppress(NotFound):
-            await events.delete(key[2], key[3], DeleteOptions(), server_write_options())
+        await events.delete_if_exists(key[2], key[3])
         return None
 
 

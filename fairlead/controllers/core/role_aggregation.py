@@ -7,9 +7,8 @@ was deleted do not survive in them.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-import orjson
-
-from fairlead.core.objects import Object, deep_copy, metadata
+from fairlead.core.json import encode_sorted
+from fairlead.core.objects import Object, deep_copy, labels_of
 from fairlead.kinds.rbac.roles import CLUSTERROLE, GROUP
 from fairlead.registry.informer import Derived, Informer
 from fairlead.registry.registry import Registry
@@ -70,7 +69,7 @@ class RoleSnapshot:
             visited.update(new)
             pending.extend(each for each in new if each in self.aggregated)
         sources = [self.by_name[each] for each in sorted(visited - self.aggregated)]
-        rules = {_canonical_json(rule): rule for role in sources for rule in role.get("rules") or ()}
+        rules = {encode_sorted(rule): rule for role in sources for rule in role.get("rules") or ()}
         return list(rules.values())
 
     def _select(self, name: str) -> list[str]:
@@ -83,12 +82,8 @@ class RoleSnapshot:
         return self._selection_cache[name]
 
 
-def _canonical_json(rule: Object) -> bytes:
-    return orjson.dumps(rule, option=orjson.OPT_SORT_KEYS)
-
-
 def _matches_any(selectors: Iterable[Iterable[Requirement]], role: Object) -> bool:
-    labels = metadata(role).get("labels") or {}
+    labels = labels_of(role)
     return any(all(requirement.matches(labels) for requirement in each) for each in selectors)
 
 

@@ -35,6 +35,7 @@ from fairlead.controllers.instances.remote_errors import ERROR, WARNING, Instanc
 from fairlead.core import yaml
 from fairlead.core.files import write_file
 from fairlead.core.machine.helm_program import HELM, HELM_ADVICE, find_helm
+from fairlead.core.waiting import run_to_end
 from fairlead.upstream.access import ClusterEndpoint
 
 MAX_MESSAGE_LENGTH = 2_000
@@ -251,12 +252,7 @@ def _create_folder(endpoint: ClusterEndpoint, release: Release) -> Path:
 
 async def _remove_folder(folder: Path) -> None:
     """In a thread, since helm may have unpacked a large chart in it; and in any case, also if the task is cancelled."""
-    removal = asyncio.create_task(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
-    try:
-        await asyncio.shield(removal)
-    except asyncio.CancelledError:
-        await removal
-        raise
+    await run_to_end(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
 
 
 def _write_manifest_chart(run: _HelmRun, release: Release) -> str:

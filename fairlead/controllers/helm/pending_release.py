@@ -11,15 +11,9 @@ from urllib.parse import quote
 
 from fairlead.controllers.helm.attempts import Attempt, is_holder_gone
 from fairlead.controllers.helm.chart import Release
-from fairlead.controllers.instances.remote_namespace import (
-    NAMESPACES_PATH,
-    delete_if_exists,
-    list_items,
-    uid_precondition,
-    url_segment,
-)
+from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, list_items, uid_precondition, url_segment
 from fairlead.core.objects import Object, get_path, name_of
-from fairlead.upstream.kube_client import KubeApi
+from fairlead.upstream.kube_client import KubeApi, delete_if_exists
 
 MAX_RUN_SECONDS = 600.0
 """`Helm` terminates a run well before that; the rest allows for clock skew."""

@@ -12,11 +12,10 @@ from fairlead.controllers.helm.release_objects import MAX_MANIFEST_OBJECTS, belo
 from fairlead.controllers.helm.release_records import ReleaseRecord
 from fairlead.controllers.instances.discovery import Discovery
 from fairlead.controllers.instances.remote_errors import WARNING, InstanceError
-from fairlead.controllers.instances.remote_namespace import get_or_none
 from fairlead.controllers.instances.remote_objects import parse_objects
 from fairlead.core.concurrency import LARGE_YAML_BYTES, compute
 from fairlead.core.objects import Object, metadata, name_of
-from fairlead.upstream.kube_client import KubeApi
+from fairlead.upstream.kube_client import KubeApi, get_or_none
 
 CONCURRENT_APPLIES = 4
 ANNOTATIONS_NOT_SET = "AnnotationsNotSet"

@@ -17,11 +17,11 @@ from fairlead.controllers.helm.chart import Release
 from fairlead.controllers.helm.release_records import ReleaseRecord
 from fairlead.controllers.instances.discovery import Discovery
 from fairlead.controllers.instances.remote_errors import InstanceError, is_about_object
-from fairlead.controllers.instances.remote_namespace import delete_if_exists, get_or_none, uid_precondition
+from fairlead.controllers.instances.remote_namespace import uid_precondition
 from fairlead.controllers.instances.remote_objects import parse_objects
 from fairlead.core.concurrency import LARGE_YAML_BYTES, compute
 from fairlead.core.objects import Object, get_path, metadata, name_of
-from fairlead.upstream.kube_client import KubeApi, RemoteApiError
+from fairlead.upstream.kube_client import NOT_FOUND, KubeApi, RemoteApiError, delete_if_exists, get_or_none
 
 MAX_COMPARED_OBJECTS = 200
 """Of one release; the rest is not compared."""
@@ -35,7 +35,6 @@ _SLEEP_PREFIX = "sleepmode.service.sh/"
 _KEEP_POLICY = "helm.sh/resource-policy"
 _SET_BY_CLUSTER = frozenset({"managedFields", "resourceVersion", "generation", "creationTimestamp", "uid", "selfLink"})
 _UNAUTHORIZED = 401
-_NOT_FOUND = 404
 _TOO_MANY = 429
 _SERVER_ERROR = 500
 ObjectIdentity = tuple[str, str, str, str]
@@ -140,7 +139,7 @@ async def _compare_object(api: KubeApi, discovery: Discovery, release: Release, 
         if _may_succeed_later(error):
             raise
         # Deleted meanwhile; or the cluster does not permit it, or refuses the object with a dry run.
-        return _MISSING if error.status == _NOT_FOUND else _UNCHECKED
+        return _MISSING if error.status == NOT_FOUND else _UNCHECKED
     if _is_asleep(live):
         return _SAME
     ignored = _scaled_fields(live)

@@ -20,7 +20,7 @@ from fairlead.controllers.instances.remote_errors import unexpected_response
 from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, list_items, url_segment
 from fairlead.core.body_errors import MAX_DEPTH
 from fairlead.core.concurrency import LARGE_JSON_BYTES, compute
-from fairlead.core.json import MAX_VALUES_AT_ONCE
+from fairlead.core.json import MAX_VALUES_AT_ONCE, encode_sorted
 from fairlead.core.json.outlines import outline
 from fairlead.core.json.slices import decode_in_slices
 from fairlead.core.objects import Object, get_path
@@ -116,7 +116,7 @@ def _build_record(revision: int, state: str, content: Object) -> ReleaseRecord:
     version = _text(chart, "version")
     manifest = content.get("manifest")
     parts = [revision, name, version, content.get("config"), manifest]
-    digest = hashlib.sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
+    digest = hashlib.sha256(encode_sorted(parts)).hexdigest()[:32]
     notes = get_path(content, "info.notes")
     shown = _printable(notes, MAX_NOTES_LENGTH) if isinstance(notes, str) else ""
     return ReleaseRecord(

@@ -3,9 +3,9 @@
 import re
 from dataclasses import dataclass
 
-from fairlead.controllers.instances.remote_namespace import get_or_none, list_items, url_segment
+from fairlead.controllers.instances.remote_namespace import list_items, url_segment
 from fairlead.core.objects import Object
-from fairlead.upstream.kube_client import KubeApi
+from fairlead.upstream.kube_client import KubeApi, get_or_none
 
 _name_pattern = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*", re.ASCII)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError, translate_errors
-from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, get_or_none, url_segment
+from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, url_segment
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.domain.import_sources import (
     IMPORT_SOURCE_ANNOTATION,
@@ -24,6 +24,7 @@ from fairlead.domain.typed_objects import VirtualClusterInstance
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.upstream.clusters import DEFAULT_KUBECONFIG_KEY, kubeconfig_digest, virtual_cluster_kubeconfig_ref
+from fairlead.upstream.kube_client import get_or_none
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 
 RECHECK_SECONDS = 240.0

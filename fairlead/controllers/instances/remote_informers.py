@@ -16,8 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from fairlead.controllers.instances.remote_namespace import (
     MANAGED_LABEL,
     MANAGED_VALUE,
@@ -29,6 +27,7 @@ from fairlead.controllers.instances.resync_rate import ResyncLimiter
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX
 from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.backoff import add_jitter
+from fairlead.core.json import encode_sorted
 from fairlead.core.objects import Object
 from fairlead.storage.contract import Key
 from fairlead.upstream.kube_client import FIELD_MANAGER, RequestSender
@@ -297,7 +296,7 @@ def state_digest(meta: Mapping[str, Any]) -> str:
 
 
 def json_digest(value: Any) -> str:
-    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
+    return hashlib.sha256(encode_sorted(value)).hexdigest()[:32]
 
 
 def collection_path(path: str) -> str:

@@ -20,12 +20,12 @@ from fairlead.controllers.instances.remote_errors import (
     quote_remote,
     unexpected_response,
 )
-from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.objects import Object, get_path, labels_of, metadata, name_of
 from fairlead.core.truncation import truncate_with_hash
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.kinds.core import server_objects
 from fairlead.registry.names import MAX_LABEL_LENGTH, dns_label_errors
-from fairlead.upstream.kube_client import FIELD_MANAGER, KubeApi, RemoteApiError
+from fairlead.upstream.kube_client import FIELD_MANAGER, KubeApi, delete_if_exists, get_or_none
 
 MAX_ITEMS = 20_000
 """Of a list in a response."""
@@ -41,7 +41,7 @@ _BLOCKING_CONDITIONS = (
 )
 _CONTENT_REMAINING = "NamespaceContentRemaining"
 """Conditions of a terminating namespace: those that block its deletion, and that some content remains."""
-_NOT_FOUND = 404
+
 _OUR_DOMAIN = "service.sh/"
 POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
 _KIND_LABELS = frozenset({SPACE_LABEL, VIRTUAL_CLUSTER_LABEL, RUNNER_LABEL})
@@ -183,16 +183,6 @@ class RecordingApi:
         return await self.api.delete(path, body)
 
 
-async def get_or_none(api: KubeApi, path: str) -> Object | None:
-    """Gets an object; None if it does not exist."""
-    try:
-        return await api.get(path)
-    except RemoteApiError as error:
-        if error.status != _NOT_FOUND:
-            raise
-        return None
-
-
 async def ensure_namespace(
     api: KubeApi,
     target: RemoteNamespace,
@@ -240,7 +230,7 @@ def is_owned_by(namespace: Object, target: RemoteNamespace) -> bool:
 
 def _is_set_by_others(existing: Object | None) -> bool:
     """Whether another field manager has set the pod security level of a namespace."""
-    if POD_SECURITY_LABEL not in (get_path(existing, "metadata.labels") or {}):
+    if POD_SECURITY_LABEL not in labels_of(existing):
         return False
     managers = get_path(existing, "metadata.managedFields")
     server_owned = (
@@ -287,15 +277,6 @@ def list_items(document: Object, field: str) -> list[Object]:
 def url_segment(name: str) -> str:
     """Percent-encodes a name as one path segment."""
     return quote(name, safe=":")
-
-
-async def delete_if_exists(api: KubeApi, path: str, options: Object | None = None) -> None:
-    """Deletes an object, if it exists."""
-    try:
-        await api.delete(path, options)
-    except RemoteApiError as error:
-        if error.status != _NOT_FOUND:
-            raise
 
 
 async def delete_namespace(api: KubeApi, target: RemoteNamespace) -> None:

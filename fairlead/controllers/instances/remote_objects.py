@@ -17,17 +17,12 @@ from fairlead.controllers.instances.remote_errors import (
     InstanceError,
     translate_errors,
 )
-from fairlead.controllers.instances.remote_namespace import (
-    RemoteNamespace,
-    delete_if_exists,
-    get_or_none,
-    uid_precondition,
-)
+from fairlead.controllers.instances.remote_namespace import RemoteNamespace, uid_precondition
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX
 from fairlead.core import yaml
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
 from fairlead.domain.typed_objects import SPACE_OBJECTS, RemoteInstance
-from fairlead.upstream.kube_client import KubeApi
+from fairlead.upstream.kube_client import KubeApi, delete_if_exists, get_or_none
 
 INVALID_TEMPLATE_OBJECTS, KIND_NOT_SERVED = "InvalidTemplateObjects", "KindNotServed"
 """The reasons if the template itself is invalid, independent of the cluster; and if a virtual cluster does not serve a

@@ -14,8 +14,6 @@ from fairlead.controllers.instances.remote_namespace import (
     MANAGED_VALUE,
     UID_LABEL,
     RemoteNamespace,
-    delete_if_exists,
-    get_or_none,
     list_items,
     uid_precondition,
     url_segment,
@@ -24,7 +22,7 @@ from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import RESERVED_PREFIX, SERVICE_ACCOUNT_PREFIXES, TEAM_GROUP_PREFIX, USER_GROUP_PREFIX
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.domain.typed_objects import Project, RemoteInstance, TypedObject
-from fairlead.upstream.kube_client import KubeApi, RemoteApiError
+from fairlead.upstream.kube_client import KubeApi, RemoteApiError, delete_if_exists, get_or_none
 
 RBAC = "rbac.authorization.k8s.io"
 DEFAULT_ROLE, DEFAULT_CLUSTER_ROLE = "admin", "cluster-admin"

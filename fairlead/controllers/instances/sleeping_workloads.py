@@ -17,7 +17,7 @@ namespace can write these annotations as well. They decide nothing that their wr
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from urllib.parse import urlencode
@@ -26,18 +26,16 @@ from fairlead.controllers.instances.remote_errors import unexpected_response
 from fairlead.controllers.instances.remote_namespace import (
     NAMESPACES_PATH,
     RemoteNamespace,
-    delete_if_exists,
-    get_or_none,
     is_owned_by,
     list_items,
     uid_precondition,
     url_segment,
 )
 from fairlead.core.clock import timestamp
-from fairlead.core.objects import Object, get_path, name_of
+from fairlead.core.objects import Object, annotations_of, get_path, name_of
 from fairlead.domain import open_source_chart
 from fairlead.domain.sleep_mode import PREFIX
-from fairlead.upstream.kube_client import KubeApi, RemoteApiError
+from fairlead.upstream.kube_client import CONFLICT, NOT_FOUND, KubeApi, RemoteApiError, delete_if_exists, get_or_none
 
 QUOTA_NAME = "service.sh-sleep"
 REPLICAS, SUSPENDED = f"{PREFIX}replicas", f"{PREFIX}suspended"
@@ -52,7 +50,7 @@ MAX_REPLICAS_DIGITS = 6
 CONFLICT_ATTEMPTS = 5
 DRY_RUN: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"]}
 """Nothing is deleted, but the permission is checked, also if there is nothing to delete."""
-_NOT_FOUND, _CONFLICT = 404, 409
+
 
 DEPLOYMENTS, STATEFUL_SETS = "apps/v1/deployments", "apps/v1/statefulsets"
 REPLICA_SETS, DAEMON_SETS = "apps/v1/replicasets", "apps/v1/daemonsets"
@@ -204,7 +202,7 @@ class SleepingNamespace:
             return
         for path in (DEPLOYMENTS, STATEFUL_SETS):
             async for each in self._list(path):
-                if _annotations(each).get(RELEASE_ANNOTATION) == self.release:
+                if annotations_of(each).get(RELEASE_ANNOTATION) == self.release:
                     yield path, each
 
     def _is_store(self, workload: Object) -> bool:
@@ -246,9 +244,9 @@ class SleepingNamespace:
             try:
                 await self.api.patch(place, patch)
             except RemoteApiError as error:
-                if error.status == _NOT_FOUND:
+                if error.status == NOT_FOUND:
                     return
-                if error.status != _CONFLICT or attempt == CONFLICT_ATTEMPTS - 1:
+                if error.status != CONFLICT or attempt == CONFLICT_ATTEMPTS - 1:
                     raise
                 await asyncio.sleep(0)
                 again = await get_or_none(self.api, place)
@@ -264,12 +262,9 @@ class SleepingNamespace:
         more = ""
         for _ in range(MAX_PAGES):
             parameters = {"limit": str(PAGE_ITEMS), **query, **({"continue": more} if more else {})}
-            try:
-                page = await self.api.get(f"{place}?{urlencode(parameters)}")
-            except RemoteApiError as error:
-                if error.status == _NOT_FOUND:  # the cluster does not serve it
-                    return
-                raise
+            page = await get_or_none(self.api, f"{place}?{urlencode(parameters)}")
+            if page is None:  # the cluster does not serve it
+                return
             for each in list_items(page, "items"):
                 if not isinstance(get_path(each, "metadata.name"), str):
                     raise unexpected_response("an object without a name")
@@ -338,7 +333,7 @@ def _suspend(obj: Object) -> Object | None:
 
 
 def _resume(obj: Object) -> Object | None:
-    if SUSPENDED not in _annotations(obj):
+    if SUSPENDED not in annotations_of(obj):
         return None
     return {"metadata": {"annotations": {SUSPENDED: None}}, "spec": {"suspend": False}}
 
@@ -378,12 +373,7 @@ def _replicas(obj: Object) -> int:
 
 
 def _mark(obj: Object) -> str:
-    return str(_annotations(obj).get(REPLICAS) or "")
-
-
-def _annotations(obj: Object) -> Mapping[str, object]:
-    found = get_path(obj, "metadata.annotations")
-    return found if isinstance(found, dict) else {}
+    return str(annotations_of(obj).get(REPLICAS) or "")
 
 
 def _uid(obj: Object) -> str:

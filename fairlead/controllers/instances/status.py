@@ -16,7 +16,7 @@ from fairlead.controllers.instances.prerequisites import (
     InstanceContext,
 )
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError
-from fairlead.core.objects import Object, get_path, has_finalizer
+from fairlead.core.objects import Object, annotations_of, get_path, has_finalizer
 from fairlead.domain.instance_sleep import wakes_on_request
 from fairlead.domain.password_parameters import redact_instance
 from fairlead.domain.sleep_decisions import format_time
@@ -26,7 +26,6 @@ from fairlead.domain.sleep_mode import (
     INACTIVITY_SLEEP,
     SCHEDULED_TYPE,
     SLEEPING_SINCE,
-    annotations_of,
     decode_info,
     parse_seconds,
 )

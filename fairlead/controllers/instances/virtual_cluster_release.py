@@ -18,13 +18,7 @@ from fairlead.controllers.instances.confinement import (
 )
 from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, ReconcileAttempt
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, InstanceError, translate_errors
-from fairlead.controllers.instances.remote_namespace import (
-    MANAGED_LABEL,
-    MANAGED_VALUE,
-    NAMESPACES_PATH,
-    get_or_none,
-    url_segment,
-)
+from fairlead.controllers.instances.remote_namespace import MANAGED_LABEL, MANAGED_VALUE, NAMESPACES_PATH, url_segment
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, build_deployer_binding
 from fairlead.controllers.instances.status import VC_DEPLOYED
 from fairlead.core.errors import AlreadyExists
@@ -39,6 +33,7 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.clusters import DEFAULT_KUBECONFIG_KEY, kubeconfig_secret_name
+from fairlead.upstream.kube_client import get_or_none
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 
 

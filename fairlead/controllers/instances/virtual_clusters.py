@@ -28,7 +28,6 @@ from fairlead.controllers.instances.remote_namespace import (
     VIRTUAL_CLUSTER_LABEL,
     RemoteNamespace,
     delete_namespace,
-    get_or_none,
     is_owned_by,
 )
 from fairlead.controllers.instances.remote_objects import parse_objects
@@ -73,7 +72,7 @@ from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 from fairlead.upstream.errors import ProtocolError, UpstreamError
-from fairlead.upstream.kube_client import RemoteApiError
+from fairlead.upstream.kube_client import RemoteApiError, get_or_none
 from fairlead.upstream.tunnel_pods import PERMANENT_REASONS, WAITING_FOR_POD, PodTarget
 
 PROBE_SECONDS = 15.0

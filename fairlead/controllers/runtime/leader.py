@@ -25,6 +25,7 @@ from fairlead.controllers.runtime.multi_watch import MultiWatch
 from fairlead.core.clock import Clock, micro_timestamp
 from fairlead.core.errors import ApiError, Conflict, NotFound
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.waiting import end_tasks, run_to_end
 from fairlead.kinds.core.server_objects import CONTROLLERS_LEASE
 from fairlead.registry.codec import decode
 from fairlead.registry.resource import Edit, Resource
@@ -139,14 +140,13 @@ class LeaderElector:
                 log.info("gave up leadership: the server stops")
         finally:
             self.fence.release()
-            await _run_shielded(self._stop_and_release(task))
+            await run_to_end(self._stop_and_release(task))
         if not task.cancelled():
             task.result()
 
     async def _stop_and_release(self, task: "asyncio.Task[None]") -> None:
         """Releases the lease only after the work has really ended."""
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(task)
         await self._release()
 
     async def _renew_until_lost(self, task: "asyncio.Task[None]") -> str:
@@ -219,10 +219,9 @@ class LeaderElector:
         return MultiWatch(self._leases.view, ((kind.group, kind.plural),))
 
     async def _create(self) -> int:
-        kind = self._leases.kind
-        body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": LEASE_NAME}}
         spec = {**self._holder_fields(), "acquireTime": self._now(), "leaseTransitions": 0}
-        return _revision(await self._leases.create({**body, "spec": spec}, self._namespace, server_write_options()))
+        body = self._leases.kind.build({"name": LEASE_NAME}, spec=spec)
+        return _revision(await self._leases.create(body, self._namespace, server_write_options()))
 
     async def _update(self, edit: Edit) -> int:
         return _revision(await self._leases.modify(self._namespace, LEASE_NAME, edit, server_write_options()))
@@ -255,16 +254,6 @@ class LeaderElector:
 
     def _now(self) -> str:
         return micro_timestamp(self._clock.now())
-
-
-async def _run_shielded(coroutine: Coroutine[Any, Any, None]) -> None:
-    """Awaits a coroutine to its end even if cancelled meanwhile: shutdown cancels tasks that are already stopping."""
-    task = asyncio.create_task(coroutine)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await task
-        raise
 
 
 def _holder(lease: Object) -> str:

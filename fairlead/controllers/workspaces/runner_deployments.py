@@ -36,7 +36,6 @@ from fairlead.controllers.instances.remote_namespace import (
     RemoteNamespace,
     delete_namespace,
     ensure_namespace,
-    get_or_none,
     is_owned_by,
     list_items,
     ownership_labels,
@@ -55,7 +54,7 @@ from fairlead.controllers.workspaces.runners import DEPLOYED
 from fairlead.core.backoff import add_jitter
 from fairlead.core.deployed_runners import DEPLOYMENT_FINALIZER, deployed_runner_name
 from fairlead.core.errors import ApiError, NotFound
-from fairlead.core.objects import Object, get_path, name_of
+from fairlead.core.objects import Object, get_path, labels_of, name_of
 from fairlead.domain.typed_objects import ABANDON_ANNOTATION, Cluster, PlacedObject
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT, RUNNERS
 from fairlead.registry.codec import decode
@@ -63,7 +62,7 @@ from fairlead.registry.conditions import FALSE, find_condition, record_event
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
-from fairlead.upstream.kube_client import RemoteApiError
+from fairlead.upstream.kube_client import RemoteApiError, get_or_none
 
 AVAILABLE, NOT_APPROVED = "Available", "NotApproved"
 IMAGE_NOT_SET, PUBLIC_URL_NOT_SET, KEY_UNAVAILABLE = "ImageNotSet", "PublicUrlNotSet", "KeyUnavailable"
@@ -242,7 +241,7 @@ class RunnerDeploymentController:
             await ensure_namespace(api, target, {}, pod_security=self._config.pod_security)
             return True
         location = target.location
-        if MANAGED_LABEL in (get_path(existing, "metadata.labels") or {}):
+        if MANAGED_LABEL in labels_of(existing):
             message = (
                 f"{location} belongs to something else that Fairlead manages, whose users could read the key of the "
                 "runner; delete this Runner, and create one with another spec.clusterRef.namespace"

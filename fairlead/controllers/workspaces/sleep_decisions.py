@@ -8,7 +8,7 @@ that is in use. Deletion has no such second opinion, so `sleep.py` lets an hour 
 
 from collections.abc import Iterator
 
-from fairlead.core.objects import Object, get_path
+from fairlead.core.objects import Object, annotations_of, get_path
 from fairlead.domain.sleep_decisions import (
     SLEEP_CANCELLED,
     LastActivity,
@@ -33,7 +33,6 @@ from fairlead.domain.sleep_mode import (
     SCHEDULED_TYPE,
     SLEEP_TYPE,
     SleepPolicy,
-    annotations_of,
     build_withdrawal,
     decode_info,
     is_forced,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.objects import Object, get_path, labels_of
 from fairlead.core.validators import parse_size
 from fairlead.core.workspaces import RUNNER_SELECTOR, engine_for_provider
 
@@ -82,7 +82,7 @@ def runner_labels(runner: Object) -> Mapping[str, str]:
     reports do not count: it could claim to be one that an administrator has labelled."""
     reported = get_path(runner, "status.labels") or {}
     machine = {name: value for name, value in reported.items() if name in MACHINE_LABELS}
-    return {**machine, **(metadata(runner).get("labels") or {})}
+    return {**machine, **labels_of(runner)}
 
 
 def _engines_of(runner: Object) -> Sequence[Mapping[str, Any]]:

@@ -126,8 +126,7 @@ def _is_usable(
 def _create_authority(now: datetime, key: ec.EllipticCurvePrivateKey) -> CertificateAndKey:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Fairlead CA")])
     builder = (
-        _certificate_builder(name, key, now, CA_LIFETIME)
-        .issuer_name(name)
+        certificate_builder(name, name, key, now, CA_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
     )
@@ -142,8 +141,7 @@ def _issue_server_certificate(
     life = min(SERVER_CERT_LIFETIME, authority.certificate.not_valid_after_utc - now)
     signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     builder = (
-        _certificate_builder(name, key, now, life)
-        .issuer_name(authority.certificate.subject)
+        certificate_builder(name, authority.certificate.subject, key, now, life)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -153,12 +151,14 @@ def _issue_server_certificate(
     return CertificateAndKey(builder.sign(authority.key, hashes.SHA256()), key)
 
 
-def _certificate_builder(
-    name: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, lifetime: timedelta
+def certificate_builder(
+    name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, lifetime: timedelta
 ) -> x509.CertificateBuilder:
+    """What all of our certificates have: they are valid from now on, also for clocks that are behind."""
     return (
         x509.CertificateBuilder()
         .subject_name(name)
+        .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)

@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-CLOCK_SKEW = timedelta(hours=1)
+from fairlead.core.crypto.certificates import certificate_builder
+
 _SUFFIX = ".fairlead.internal"
 
 
@@ -48,7 +49,7 @@ def create_peer_authority(now: datetime, lifetime: timedelta) -> PeerAuthority:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Fairlead replicas")])
     certificate = (
-        _builder(name, name, key, now, lifetime)
+        certificate_builder(name, name, key, now, lifetime)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )
@@ -87,7 +88,7 @@ def _issue_leaf(authority: PeerAuthority, identity: str, now: datetime, lifetime
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Fairlead")])
     purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (
-        _builder(name, issuer.subject, key, now, lifetime)
+        certificate_builder(name, issuer.subject, key, now, lifetime)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
@@ -95,21 +96,6 @@ def _issue_leaf(authority: PeerAuthority, identity: str, now: datetime, lifetime
         .sign(issuer_key, hashes.SHA256())
     )
     return _encode_key(key) + _encode_certificate(certificate)
-
-
-def _builder(
-    name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, lifetime: timedelta
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + lifetime)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
 
 
 def _encode_certificate(certificate: x509.Certificate) -> str:

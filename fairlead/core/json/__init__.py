@@ -128,6 +128,11 @@ def encode(value: Any) -> bytes:
     return orjson.dumps(value)
 
 
+def encode_sorted(value: Any) -> bytes:
+    """Equal values have equal bytes, in whichever order their fields are. `1`, `1.0` and `true` are different."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
 def encode_pretty(value: Any) -> bytes:
     """Indented JSON with a trailing newline."""
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

@@ -9,7 +9,7 @@ from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections.abc import Iterable, Iterator, Mapping
 
-from fairlead.core.objects import Object, metadata
+from fairlead.core.objects import Object, annotations_of
 from fairlead.kinds.core.server_objects import is_server_owned
 from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
@@ -189,7 +189,7 @@ def _type_problems(obj: Object, data: Mapping[str, str]) -> Iterable[Problem]:
         yield Problem.required("data[password]")
     if kind == "kubernetes.io/ssh-auth" and not data.get("ssh-privatekey"):
         yield Problem.required("data[ssh-privatekey]")
-    if kind == _ACCOUNT_TOKEN and not (metadata(obj).get("annotations") or {}).get(_ACCOUNT_NAME):
+    if kind == _ACCOUNT_TOKEN and not annotations_of(obj).get(_ACCOUNT_NAME):
         yield Problem.required(f"metadata.annotations[{_ACCOUNT_NAME}]")
 
 

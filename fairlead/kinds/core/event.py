@@ -4,7 +4,7 @@ Legacy Events count repetitions between firstTimestamp and lastTimestamp. Events
 reporting controller, action and reason. Clients of both expect the fields in `EMPTY_FIELDS` even without a value.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fairlead.core.clock import micro_timestamp, normalize_times, timestamp
@@ -80,15 +80,21 @@ _OMITTED_WHEN_EMPTY = ("reason", "message", "type", "action")
 
 
 def set_defaults(change: Change) -> None:
-    new = change.obj
-    for field, value in EMPTY_FIELDS.items():
-        new.setdefault(field, deep_copy(value))
-    for field in _OMITTED_WHEN_EMPTY:
-        if new.get(field) == "":
-            del new[field]
-    normalize_times(new, ("firstTimestamp", "lastTimestamp"), timestamp)
-    normalize_times(new, ("eventTime",), micro_timestamp)
-    if series := new.get("series"):
+    set_event_defaults(change.obj, EMPTY_FIELDS, _OMITTED_WHEN_EMPTY, ("firstTimestamp", "lastTimestamp"))
+
+
+def set_event_defaults(
+    event: Object, empty_fields: Object, omitted_when_empty: Sequence[str], legacy_times: Sequence[str]
+) -> None:
+    """For an Event of either API group: most of these fields have another name in each."""
+    for field, value in empty_fields.items():
+        event.setdefault(field, deep_copy(value))
+    for field in omitted_when_empty:
+        if event.get(field) == "":
+            del event[field]
+    normalize_times(event, legacy_times, timestamp)
+    normalize_times(event, ("eventTime",), micro_timestamp)
+    if series := event.get("series"):
         normalize_times(series, ("lastObservedTime",), micro_timestamp)
 
 

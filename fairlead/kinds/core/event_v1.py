@@ -9,8 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fairlead.core.clock import micro_timestamp, normalize_times, timestamp
-from fairlead.core.objects import Object, deep_copy, get_path
+from fairlead.core.objects import Object, get_path
 from fairlead.kinds.core import event as core
 from fairlead.registry.kind import Change, Column, Conversion, Kind, Problem, Sensitivity
 
@@ -56,16 +55,8 @@ def to_core(event: Object) -> Object:
 
 
 def set_defaults(change: Change) -> None:
-    new = change.obj
-    for field, value in EMPTY_FIELDS.items():
-        new.setdefault(field, deep_copy(value))
-    for field in _OMITTED_WHEN_EMPTY:
-        if new.get(field) == "":
-            del new[field]
-    normalize_times(new, ("deprecatedFirstTimestamp", "deprecatedLastTimestamp"), timestamp)
-    normalize_times(new, ("eventTime",), micro_timestamp)
-    if series := new.get("series"):
-        normalize_times(series, ("lastObservedTime",), micro_timestamp)
+    times = ("deprecatedFirstTimestamp", "deprecatedLastTimestamp")
+    core.set_event_defaults(change.obj, EMPTY_FIELDS, _OMITTED_WHEN_EMPTY, times)
 
 
 def check(change: Change) -> Iterable[Problem]:

@@ -8,7 +8,7 @@ of a deleted one is recognised.
 
 from dataclasses import dataclass
 
-from fairlead.core.objects import Object, metadata
+from fairlead.core.objects import Object, labels_of, metadata
 
 SERVER_OWNED_TYPE_PREFIX = "service.sh/"
 """Prefix of the types of Secrets that only the server creates."""
@@ -63,7 +63,7 @@ def is_server_owned(secret: Object) -> bool:
 
 def is_managed(obj: Object) -> bool:
     """Whether the server has created an object, for its own use or in another's project."""
-    return bool((metadata(obj).get("labels") or {}).get(MANAGED_LABEL) == MANAGED_VALUE)
+    return bool(labels_of(obj).get(MANAGED_LABEL) == MANAGED_VALUE)
 
 
 def is_generated_kubeconfig(secret: Object, uid: str) -> bool:

@@ -7,7 +7,7 @@ of the same name.
 
 from collections.abc import Iterable
 
-from fairlead.core.objects import Object, metadata
+from fairlead.core.objects import Object, labels_of
 from fairlead.core.user import SERVICE_ACCOUNT_PREFIX as SUBJECT_PREFIX
 from fairlead.kinds.access.whoami import AUTHENTICATION_GROUP
 from fairlead.kinds.answered import create_only_kind
@@ -41,7 +41,7 @@ def is_account_key(key: Object) -> bool:
 
 def account_uid(key: Object) -> str:
     """The uid of the service account that an access key belongs to."""
-    return str((metadata(key).get("labels") or {}).get(UID_LABEL) or "")
+    return str(labels_of(key).get(UID_LABEL) or "")
 
 
 def token_problems(spec: Object) -> Iterable[Problem]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fairlead.core.body_errors import Malformed, TooManyValues
 from fairlead.core.json import parse_jsonc
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.objects import Object, annotations_of, get_path
 from fairlead.domain.parameters import definition_problems
 from fairlead.domain.template_versions import newest_version, parse_version
 from fairlead.domain.typed_objects import VirtualClusterInstance
@@ -377,7 +377,7 @@ def trust_level(instance: Object, template: Object | None) -> str:
     """The trust level of an instance's definition. An inline template is always `CONFINED`."""
     if template is None or not get_path(instance, "spec.templateRef.name"):
         return CONFINED
-    mark = (metadata(template).get("annotations") or {}).get(TRUST_ANNOTATION)
+    mark = annotations_of(template).get(TRUST_ANNOTATION)
     if mark is None:
         return UNMARKED
     return TRUSTED if mark == TRUE else CONFINED

@@ -28,7 +28,7 @@ import orjson
 
 from fairlead.core import json
 from fairlead.core.errors import MAX_PROBLEMS, BadRequest, Conflict, Details, Problem, quote_value
-from fairlead.core.objects import LAST_APPLIED, Object, deep_copy, get_path, metadata
+from fairlead.core.objects import LAST_APPLIED, Object, annotations_of, deep_copy, metadata
 from fairlead.registry import object_metadata
 from fairlead.registry.kind import Kind
 from fairlead.registry.object_metadata import MAX_ANNOTATIONS_BYTES
@@ -355,7 +355,7 @@ def _format_owner(entry: Object) -> str:
 
 def unchanged_since_last_applied(live: Object, merge_schema: MergeSchema, schema: Schema) -> FieldSet:
     """The fields of the last client-side apply that have not changed since."""
-    text = (get_path(live, "metadata.annotations") or {}).get(LAST_APPLIED)
+    text = annotations_of(live).get(LAST_APPLIED)
     try:
         last = json.decode(text.encode()) if text else None
     except json.Malformed:

@@ -21,6 +21,8 @@ from typing import Any
 
 import orjson
 
+from fairlead.core.json import encode_sorted
+
 FieldSet = dict[str, Any]
 SELF = "."
 
@@ -160,7 +162,7 @@ def _parse_step(step: str) -> str | None:
 
 def canonical_json(value: Any) -> str:
     """Canonical JSON for the steps `k:` and `v:`: equal values have equal texts."""
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    return encode_sorted(value).decode()
 
 
 def format_field_path(path: tuple[str, ...]) -> str:

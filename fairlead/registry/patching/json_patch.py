@@ -20,7 +20,7 @@ import orjson
 
 from fairlead.core.body_errors import MAX_DEPTH, Malformed
 from fairlead.core.errors import MAX_PROBLEMS, BadRequest, Invalid, Problem, TooLarge, truncate
-from fairlead.core.json import decode
+from fairlead.core.json import decode, encode_sorted
 from fairlead.core.objects import Object, copy_json, deep_copy
 from fairlead.registry import limits
 
@@ -163,7 +163,7 @@ class _PatchedDocument:
 
     def test(self, operation: Object) -> None:
         found = self._document if operation.get("path") == "" else self._get(_parse_pointer(operation))
-        if _canonical(found) != _canonical(operation.get("value")):
+        if encode_sorted(found) != encode_sorted(operation.get("value")):
             raise _PatchRejected("the value is different; read the object again and send a patch for its current state")
 
     def _get(self, tokens: list[str]) -> Any:
@@ -235,11 +235,6 @@ def _copy_value(operation: Object) -> Any:
     """A copy of the operation's value, for the document to own."""
     value = operation.get("value")
     return copy_json(value) if isinstance(value, dict | list) else value
-
-
-def _canonical(value: Any) -> bytes:
-    """Canonical JSON: `1`, `1.0` and `true` are different, the order of fields is not."""
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
 def _get_child(container: Any, token: str) -> Any:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fairlead.core.errors import QUOTA, Forbidden
-from fairlead.core.objects import metadata, name_of
+from fairlead.core.objects import annotations_of, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER, SERVICE_ACCOUNT_PREFIXES, User
 from fairlead.registry import limits
 from fairlead.registry.kind import Change
@@ -176,7 +176,7 @@ def storage_user(user: User) -> str:
 
 
 def _charged_user(change: Change) -> str:
-    return str((metadata(change.obj).get("annotations") or {}).get(CHARGED_USER) or "")
+    return str(annotations_of(change.obj).get(CHARGED_USER) or "")
 
 
 def _describe_excess(addition: Addition, used: StoredUsage, limit: StoredUsage) -> str:

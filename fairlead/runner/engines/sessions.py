@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
+from fairlead.core.waiting import run_to_end
 from fairlead.runner.engines.descriptors import Pipe, Terminal
 from fairlead.runner.engines.measurement import Scans
 from fairlead.runner.engines.process_trees import EndRequests, ListPids, MarkedProcesses
@@ -61,12 +62,7 @@ class Session:
 
     async def kill(self) -> None:
         """To its end, also if the caller is cancelled meanwhile: else the process would stay."""
-        ending = asyncio.ensure_future(self._end())
-        try:
-            await asyncio.shield(ending)
-        except asyncio.CancelledError:
-            await ending
-            raise
+        await run_to_end(self._end())
 
     async def _end(self) -> None:
         """Whatever a search for its processes meets, neither podman nor the descriptors stay with the runner."""

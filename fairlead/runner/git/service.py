@@ -14,6 +14,7 @@ import structlog
 
 from fairlead.client import ClientError
 from fairlead.core.objects import Object, get_path
+from fairlead.core.waiting import end_tasks
 from fairlead.runner.engines.contract import GIT_SOCKET, Engine, EngineError, SocketEngine, find_sockets
 from fairlead.runner.git.cache import GET, MAX_REQUEST_BYTES, InvalidRequest, format_response, parse_request
 from fairlead.runner.reconcile import WorkspaceReconciler
@@ -63,9 +64,7 @@ class GitCredentials:
 
     async def close(self) -> None:
         tasks = [each.serving for each in self._offered.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*tasks)
 
     async def _open(self, engine: Engine, sockets: SocketEngine, workspace: WorkspaceReconciler) -> None:
         uid = workspace.uid

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import asyncssh
 
-from fairlead.core.waiting import Signal
+from fairlead.core.waiting import Signal, background_task
 from fairlead.runner.engines.contract import ByteReader, ByteStream, ByteWriter, EngineError, ExecOptions
 from fairlead.runner.ssh.access import Access, Command
 from fairlead.runner.ssh.limits import ChannelSlot
@@ -178,16 +178,11 @@ class CommandSession(asyncssh.SSHServerSession[bytes]):
 
     async def _serve(self, command: Command) -> Ended:
         assert self._input is not None
-        feeding = asyncio.create_task(self._input.copy_to(command.stdin))
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._input.copy_from(command.stdout))
-                group.create_task(self._input.copy_from(command.stderr, asyncssh.EXTENDED_DATA_STDERR))
-                ended = group.create_task(command.wait())
-            return ended.result()
-        finally:
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
+        async with background_task(self._input.copy_to(command.stdin)), asyncio.TaskGroup() as group:
+            group.create_task(self._input.copy_from(command.stdout))
+            group.create_task(self._input.copy_from(command.stderr, asyncssh.EXTENDED_DATA_STDERR))
+            ended = group.create_task(command.wait())
+        return ended.result()
 
     def _exec_options(self, channel: Any) -> ExecOptions:
         """In the home of the user, with the terminal of the client, and the variables of it that sshd accepts, too."""

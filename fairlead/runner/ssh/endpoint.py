@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from fairlead.core.waiting import end_tasks
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.streams import Data, Eof
@@ -75,9 +76,7 @@ class SshEndpoint:
                 await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
                 return 0 if tasks[0].done() else 255
             finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await end_tasks(*tasks)
                 await connection.abort()
 
     async def close(self) -> None:

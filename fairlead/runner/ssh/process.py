@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from fairlead.core.waiting import end_tasks, start_task
 from fairlead.runner.engines.contract import Engine, EngineError, Reason
 from fairlead.runner.ssh.confinement import can_create_namespaces, describe_command, describe_environment
 from fairlead.runner.ssh.groups import close_group, open_group
@@ -92,9 +93,8 @@ class ServerProcesses:
         if self._processes.get(uid) is server:
             del self._processes[uid]
             self._locks.pop(uid, None)
-        task = asyncio.create_task(_end(server))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        # Its sessions end, and then the process.
+        start_task(self._ending, end_tasks(server.serving))
 
 
 async def _start(engine: Engine, settings: ServerSettings) -> ServerProcess:
@@ -146,12 +146,6 @@ async def _log_output(process: asyncio.subprocess.Process, uid: str) -> None:
     while data := await process.stderr.read(LOG_BYTES):
         await rate.wait()
         log.info("a process for SSH says", uid=uid, output=data.decode(errors="replace"))
-
-
-async def _end(server: ServerProcess) -> None:
-    """Ends its sessions, and then the process."""
-    server.serving.cancel()
-    await asyncio.gather(server.serving, return_exceptions=True)
 
 
 async def _send(

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from fairlead.core.waiting import end_tasks
 from fairlead.runner.engines.contract import ByteReader, ByteStream, ByteWriter, Process
 from fairlead.runner.engines.descriptors import Connection, Pipe, open_pipe
 
@@ -25,9 +26,7 @@ async def pump_process(process: Process) -> AsyncIterator[list[int]]:
     try:
         yield [their_stdin, their_stdout, their_stderr]
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*tasks)
         for each in own:
             await each.release()
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 import structlog
 
+from fairlead.core.waiting import background_task
 from fairlead.runner.engines.contract import (
     ByteStream,
     Engine,
@@ -158,12 +159,8 @@ class WorkspaceRequests:
                     await self._reply(Reply(request.number), [theirs.fileno(), *descriptors])
                 finally:
                     close_all(descriptors)
-            waiting = asyncio.create_task(self._report_end(process, ours))
-            try:
+            async with background_task(self._report_end(process, ours)):
                 await self._obey(process, ours)
-            finally:
-                waiting.cancel()
-                await asyncio.gather(waiting, return_exceptions=True)
         finally:
             ours.close()
 

@@ -21,6 +21,7 @@ import structlog
 from asyncssh.constants import OPEN_ADMINISTRATIVELY_PROHIBITED, OPEN_CONNECT_FAILED, OPEN_RESOURCE_SHORTAGE
 
 from fairlead.core.log import configure_logging
+from fairlead.core.waiting import end_tasks, start_task
 from fairlead.runner.engines.contract import EngineError
 from fairlead.runner.ssh.access import Access
 from fairlead.runner.ssh.channels import CommandSession, ForwardedAgent, PortSession, Target
@@ -204,13 +205,9 @@ async def serve(control: MessageSocket) -> None:
             continue
         target = Target(access, settings.uid, message)
         connected = socket.socket(fileno=descriptors[0])
-        task = asyncio.create_task(serve_connection(connected, host_key, target, channels))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        task = start_task(tasks, serve_connection(connected, host_key, target, channels))
         task.add_done_callback(_report_fault)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await end_tasks(*tasks)
 
 
 def _report_fault(task: "asyncio.Task[None]") -> None:

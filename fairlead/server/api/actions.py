@@ -48,6 +48,10 @@ class ActionRequest:
     dry_run: bool
     call: Call
 
+    def build_response(self, **fields: Any) -> Object:
+        """An object of the kind of the response. It has no name, because it is not stored."""
+        return self.kind.build({"creationTimestamp": None}, **fields)
+
 
 ActionHandler = Callable[[ActionRequest], Awaitable[Object | bytes | Reply]]
 """Returns an object, encoded JSON, or a Reply if it needs more control. Raises NotFound if the object in the path does

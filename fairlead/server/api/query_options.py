@@ -14,7 +14,7 @@ from fairlead.registry.kind import Kind
 from fairlead.registry.list import ListQuery
 from fairlead.registry.selectors import Requirement, Selector, parse_fields, parse_labels
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
-from fairlead.server.api.routing import parse_bool_param
+from fairlead.server.api.routing import parse_bool_param, read_flag
 
 _META_GROUP = "meta.k8s.io"
 _NOT_OLDER_THAN = "NotOlderThan"
@@ -122,7 +122,7 @@ def watch_query(call: Call, kind: Kind) -> WatchQuery:
     marked = parse_bool_param(call.parameter("sendInitialEvents"), present=is_set)
     _, labels = _parse_list_options(call)
     _raise_if_invalid("ListOptions", _watch_problems(match, is_set, call.parameter("continue")))
-    bookmarks = parse_bool_param(call.parameter("allowWatchBookmarks"), present="allowWatchBookmarks" in call.query)
+    bookmarks = read_flag(call, "allowWatchBookmarks")
     return WatchQuery(
         _build_selector(call, kind, labels),
         parse_resource_version(version) if version not in ("", "0") else None,
@@ -159,7 +159,7 @@ def write_options(call: Call, user: User, *, is_apply: bool = False) -> WriteOpt
         subresource=call.target.subresource,
         is_patch=call.target.verb == "patch",
         is_apply=is_apply,
-        force=parse_bool_param(call.parameter("force"), present="force" in call.query),
+        force=read_flag(call, "force"),
         warnings=call.warnings,
     )
 

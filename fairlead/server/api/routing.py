@@ -184,6 +184,11 @@ def _resource_verb(method: str, name: str, query: Mapping[str, list[str]]) -> st
     return _COLLECTION_VERBS.get(verb, verb)
 
 
+def read_flag(call: Call, name: str) -> bool:
+    """A boolean parameter of the query."""
+    return parse_bool_param(call.parameter(name), present=name in call.query)
+
+
 def parse_bool_param(text: str, present: bool = True) -> bool:
     """A boolean query parameter as in Kubernetes: absent, `0` and `false` are false, anything else is true."""
     return present and text.lower() not in ("0", "false")

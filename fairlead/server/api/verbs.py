@@ -38,7 +38,7 @@ from fairlead.server.api.content import (
 )
 from fairlead.server.api.patch import is_apply_patch, read_apply_configuration, read_patch
 from fairlead.server.api.presentation import Presentation, render_list, render_object
-from fairlead.server.api.routing import parse_bool_param
+from fairlead.server.api.routing import parse_bool_param, read_flag
 from fairlead.server.api.watch import WatchRequest, WatchService
 
 PERMISSION_VERBS = {"canUse": "use", "canUpdate": "update"}
@@ -52,7 +52,7 @@ def missing_authorizer(user: User, target: RequestInfo) -> Decision:
 
 def is_extended(call: Call, kind: Kind) -> bool:
     """Whether `extended=true` is set, and the status of the kind has the permission fields."""
-    if not parse_bool_param(call.parameter("extended"), present="extended" in call.query):
+    if not read_flag(call, "extended"):
         return False
     return all(field in kind.fields.get("status", {}).get("properties", {}) for field in PERMISSION_VERBS)
 

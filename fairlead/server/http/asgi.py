@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from fairlead.core.call import Call, Handler, Reply, empty_stream
+from fairlead.core.waiting import end_tasks
 from fairlead.server.http.disconnect import close_connection
 from fairlead.server.http.origins import Origins, format_address
 from fairlead.server.http.request import (
@@ -234,9 +235,7 @@ async def _send_stream(receive: Receive, send: Send, call: Call, reply: Reply, l
             close_connection(call.client)
     finally:
         detector.close()
-        for task in (sending, disconnect):
-            task.cancel()
-        await asyncio.gather(sending, disconnect, return_exceptions=True)
+        await end_tasks(sending, disconnect)
         await sender.close()
 
 

@@ -30,6 +30,7 @@ from granian.net import SocketHolder  # type: ignore[attr-defined]  # its stubs 
 from granian.server.embed import Server
 
 from fairlead.core.crypto.certificates import CertificateFiles, copy_to_memory, read_certificate_files
+from fairlead.core.waiting import background_task
 from fairlead.server.http.asgi import AsgiApp
 from fairlead.server.http.certificate_watch import count_nothing, watch_certificate
 from fairlead.server.http.listeners import bind_listener
@@ -109,12 +110,10 @@ async def run_http_server(
         options.on_certificate(found)
 
     watch = watch_certificate(files, replace, options.renew, options.count_reload)
-    watching = asyncio.create_task(watch, name="certificate")
     try:
-        yield options.port
+        async with background_task(watch, "certificate"):
+            yield options.port
     finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
         await servers.stop(options.grace_seconds)
         if options.listener is None:
             listener.close()

@@ -40,6 +40,7 @@ import structlog
 from cryptography import x509
 
 from fairlead.core.call import TlsPeer
+from fairlead.core.waiting import end_tasks
 from fairlead.server.http.origins import ClientConnection, ClientConnections
 from fairlead.server.http.proxy_protocol import ProxyHeaderError, read_proxy_header
 from fairlead.server.http.tls_context import TrustFiles, build_tls_context, is_issued, read_peer
@@ -303,9 +304,7 @@ class TlsPort:
         for side in self._relays:
             if side.transport is not None:
                 side.transport.abort()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
 
     async def _serve(self, connection: socket.socket, host: str, port: int) -> None:
         task = asyncio.current_task()

@@ -19,6 +19,7 @@ import structlog
 
 from fairlead.core.errors import Details, TooManyRequests, Unavailable
 from fairlead.core.framed_socket import FramedConnection
+from fairlead.core.waiting import start_task
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 """The metrics of all workers have to fit."""
@@ -106,9 +107,7 @@ class Channel:
         if work is None:
             self._send_result(number, b"")
             return
-        task = asyncio.ensure_future(self._finish(number, work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start_task(self._tasks, self._finish(number, work))
 
     async def _finish(self, number: int, work: Awaitable[bytes]) -> None:
         try:

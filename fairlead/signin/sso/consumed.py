@@ -7,17 +7,16 @@ this for values that were verified: unauthenticated clients must not be able to 
 
 import hashlib
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import datetime, timedelta
 
 from fairlead.core.clock import micro_timestamp, parse_rfc3339
 from fairlead.core.errors import AlreadyExists, NotFound
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.objects import Object, get_path, labels_of
 from fairlead.kinds.core.lease import LEASE
 from fairlead.kinds.core.server_objects import CONSUMED_LEASE_PREFIX
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.write_options import DeleteOptions, server_write_options
+from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 
@@ -34,20 +33,17 @@ class ConsumedValues:
 
     async def consume(self, purpose: str, value: str, seconds: float) -> bool:
         """Records a value for so many seconds. Returns False if it is recorded already."""
-        lease: Object = {
-            "apiVersion": LEASE.api_version,
-            "kind": LEASE.name,
-            "metadata": {
-                "name": _record_name(purpose, value),
-                "namespace": self._namespace,
-                "labels": {CONSUMED_LABEL: purpose},
-            },
-            "spec": {
-                "holderIdentity": purpose,
-                "acquireTime": micro_timestamp(self._clock.now()),
-                "leaseDurationSeconds": max(1, min(int(seconds) + 1, MAX_SECONDS)),
-            },
+        meta = {
+            "name": _record_name(purpose, value),
+            "namespace": self._namespace,
+            "labels": {CONSUMED_LABEL: purpose},
         }
+        spec = {
+            "holderIdentity": purpose,
+            "acquireTime": micro_timestamp(self._clock.now()),
+            "leaseDurationSeconds": max(1, min(int(seconds) + 1, MAX_SECONDS)),
+        }
+        lease = LEASE.build(meta, spec=spec)
         try:
             await self._leases.create(lease, self._namespace, server_write_options())
         except AlreadyExists:
@@ -69,7 +65,7 @@ def _record_name(purpose: str, value: str) -> str:
 
 
 def is_consumed_record(lease: Object) -> bool:
-    return CONSUMED_LABEL in (metadata(lease).get("labels") or {})
+    return CONSUMED_LABEL in labels_of(lease)
 
 
 def record_expiry(lease: Object) -> datetime | None:
@@ -105,6 +101,5 @@ class ConsumedValueController:
         now = self._clock.now()
         if expiry is not None and now < expiry:
             return (expiry - now).total_seconds()
-        with suppress(NotFound):
-            await self._leases.delete(key[2], key[3], DeleteOptions(), server_write_options())
+        await self._leases.delete_if_exists(key[2], key[3])
         return None

@@ -217,12 +217,8 @@ class SignOnUsers:
                 meta["annotations"] = {RESEMBLES_ANNOTATION: resembled}
             spec = {**_spec_fields(connector, identity), "subject": identity.subject, "issuer": identity.issuer}
             spec["displayName"] = identity.display_name or identity.username or name
-            body = {
-                "apiVersion": self._users.kind.api_version,
-                "kind": self._users.kind.name,
-                "metadata": meta,
-                "spec": {field: value for field, value in spec.items() if value not in ("", [])},
-            }
+            known = {field: value for field, value in spec.items() if value not in ("", [])}
+            body = self._users.kind.build(meta, spec=known)
             try:
                 await self._users.create(body, "", server_write_options())
             except (AlreadyExists, Invalid):  # the name is in use, maybe by a sign-on of this user on another replica

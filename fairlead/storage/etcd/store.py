@@ -11,6 +11,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
+from fairlead.core.waiting import end_tasks
 from fairlead.storage.commit import prepare_commit
 from fairlead.storage.contract import (
     FIRST_REVISION,
@@ -186,8 +187,7 @@ class EtcdStore:
 
     async def _close(self) -> None:
         await asyncio.gather(*self._pending_commits, return_exceptions=True)
-        self._follower_task.cancel()
-        await asyncio.gather(self._follower_task, return_exceptions=True)
+        await end_tasks(self._follower_task)
         await self._writer.close()
         await self._client.close()
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from fairlead.core.waiting import end_tasks
 from fairlead.storage.commit import PreparedCommit, find_conflict
 from fairlead.storage.contract import StoreUnavailable
 from fairlead.storage.etcd.address import UnknownOutcome
@@ -111,9 +112,7 @@ class EtcdWriter:
                 pending.outcome.exception()  # mark as retrieved: callers that have a response do not await it
 
     async def close(self) -> None:
-        for task in self._barrier_tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._barrier_tasks.values(), return_exceptions=True)
+        await end_tasks(*self._barrier_tasks.values())
 
     async def _attempt(self, commit: PreparedCommit, id: bytes, pending: PendingCommit) -> int | None:
         """The revision; None if it was not committed and never will be, because of the barrier."""

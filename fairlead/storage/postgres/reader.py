@@ -24,7 +24,7 @@ from typing import TypeVar, cast
 import asyncpg
 import structlog
 
-from fairlead.core.waiting import RevisionWaiters, Signal
+from fairlead.core.waiting import RevisionWaiters, Signal, end_tasks
 from fairlead.storage.commit import pack_key, prefix_range, unpack_key
 from fairlead.storage.contract import Event, Key, Record
 from fairlead.storage.postgres.connection import (
@@ -219,8 +219,7 @@ class PostgresFollower:
 
     async def close(self) -> None:
         self.feed.close()
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
 
     async def _run(self) -> None:
         attempt = 0

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from fairlead.core.waiting import Signal
+from fairlead.core.waiting import Signal, start_task
 from fairlead.storage.commit import PreparedCommit, resolve_future
 from fairlead.storage.contract import Event, Precondition, RevisionConflict, StoreUnavailable, Write
 from fairlead.storage.postgres.connection import (
@@ -238,9 +238,7 @@ class PostgresWriter:
             self._answer(group, outcome)
             return
         # Commits of other replicas must be published first. The next group need not wait for that.
-        task = asyncio.create_task(self._answer_when_caught_up(group, outcome))
-        self._delayed_answers.add(task)
-        task.add_done_callback(self._delayed_answers.discard)
+        start_task(self._delayed_answers, self._answer_when_caught_up(group, outcome))
 
     async def _answer_when_caught_up(self, group: list[CommitJob], outcome: GroupOutcome) -> None:
         # This times out if the follower is disconnected. The commits are durable, so answer anyway; watches get them

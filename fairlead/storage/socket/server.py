@@ -21,7 +21,7 @@ from typing import Any, Protocol, runtime_checkable
 import structlog
 
 from fairlead.core.framed_socket import FramedConnection, encode_frame, serve_framed
-from fairlead.core.waiting import RevisionWaiters
+from fairlead.core.waiting import RevisionWaiters, end_tasks
 from fairlead.storage.commit import PreparedCommit, pack_key, unpack_key
 from fairlead.storage.contract import Compacted, Event, RevisionConflict, Store, StoreUnavailable
 from fairlead.storage.socket.frames import (
@@ -224,8 +224,7 @@ class StoreServer:
             await self._waiters.add(published)
 
     async def stop(self) -> None:
-        self._follower.cancel()
-        await asyncio.gather(self._follower, return_exceptions=True)
+        await end_tasks(self._follower)
 
     async def _follow(self) -> None:
         while True:

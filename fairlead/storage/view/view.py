@@ -14,7 +14,7 @@ from typing import Protocol
 
 import structlog
 
-from fairlead.core.waiting import RevisionWaiters
+from fairlead.core.waiting import RevisionWaiters, end_tasks
 from fairlead.storage.contract import Compacted, Event, Key, Record, Store, StoreUnavailable
 from fairlead.storage.view.collection import Collection, IndexQuery
 from fairlead.storage.view.entry import Entry, EntryBuilder
@@ -112,8 +112,7 @@ class View:
     async def stop(self) -> None:
         """Stop following the store."""
         if self._follower is not None:
-            self._follower.cancel()
-            await asyncio.gather(self._follower, return_exceptions=True)
+            await end_tasks(self._follower)
 
     def get(self, key: Key) -> Entry | None:
         collection = self._collections.get((key[0], key[1]))

@@ -14,10 +14,9 @@ from datetime import datetime
 import structlog
 
 from fairlead.core.bounded_cache import BoundedCache
-from fairlead.core.call import RECHECK_SECONDS
 from fairlead.core.clock import Clock, timestamp
-from fairlead.core.errors import ApiError
-from fairlead.links.connection import Link, refuse_streams
+from fairlead.core.waiting import background_task
+from fairlead.links.connection import Link, refuse_streams, watch_access
 from fairlead.links.contract import CLOSED, GOING_AWAY, MessageTransport, Stream
 from fairlead.links.limits import LinkLimits
 from fairlead.links.requests import TOO_MANY, UNAVAILABLE, OpenRequest, Refused
@@ -62,19 +61,17 @@ class AgentHub:
     async def serve(self, cluster: str, key: str, transport: MessageTransport, recheck: Callable[[], None]) -> None:
         """Runs a session until it ends, or `recheck` raises: then its key is not valid any more."""
         link = Link(transport, refuse_streams, boot_id=self._process_id, is_dialer=False, limits=self._limits)
-        running = asyncio.create_task(link.run())
         session = Session(link, key)
-        try:
-            if await link.wait_ready():
-                self._add(cluster, session)
-                log.info("an agent has connected", cluster=cluster, instance=link.peer_boot_id, key=key)
-                await self._watch_access(link, running, recheck)
-                reason = link.end.reason if link.end else ""
-                log.info("an agent has disconnected", cluster=cluster, instance=link.peer_boot_id, reason=reason)
-        finally:
-            self._remove(cluster, session)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+        async with background_task(link.run()) as running:
+            try:
+                if await link.wait_ready():
+                    self._add(cluster, session)
+                    log.info("an agent has connected", cluster=cluster, instance=link.peer_boot_id, key=key)
+                    await watch_access(link, running, recheck)
+                    reason = link.end.reason if link.end else ""
+                    log.info("an agent has disconnected", cluster=cluster, instance=link.peer_boot_id, reason=reason)
+            finally:
+                self._remove(cluster, session)
 
     def _add(self, cluster: str, session: Session) -> None:
         sessions = self._sessions.setdefault(cluster, [])
@@ -92,15 +89,6 @@ class AgentHub:
             del self._sessions[cluster]
             self._lost_at[cluster] = self._clock.now()
             self.on_change(cluster)
-
-    async def _watch_access(self, link: Link, running: "asyncio.Task[object]", recheck: Callable[[], None]) -> None:
-        while not running.done():
-            await asyncio.wait((running,), timeout=RECHECK_SECONDS)
-            try:
-                recheck()
-            except ApiError as error:
-                await link.close(GOING_AWAY, error.message)
-                return
 
     async def close(self) -> None:
         """Tells all agents that this process stops; they connect again."""

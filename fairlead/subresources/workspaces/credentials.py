@@ -102,16 +102,13 @@ class CredentialsHandler:
         if used := sorted(name for name, data in found.secrets.items() if data is not None):
             self._note(request, SECRETS_ANNOTATION, ", ".join(used))
         described = {} if is_session else self._describe_owner(workspace, secrets)
-        return {
-            "kind": request.kind.name,
-            "apiVersion": request.kind.api_version,
-            "metadata": {"creationTimestamp": None},
+        return request.build_response(
             **found.values,
-            "gitCredentials": git,
+            gitCredentials=git,
             **described,
             **registries,
-            "errors": [{"message": each} for each in found.errors],
-        }
+            errors=[{"message": each} for each in found.errors],
+        )
 
     def _note(self, request: ActionRequest, annotation: str, value: str) -> None:
         request.call.annotations = {**request.call.annotations, annotation: value}

@@ -18,7 +18,7 @@ from fairlead.links.frames import STDERR, STDIN, STDOUT, clean_text
 from fairlead.links.requests import OpenRequest
 from fairlead.links.streams import Data, Eof, Exit, Message, StreamReset
 from fairlead.server.api.actions import ActionRequest
-from fairlead.server.api.routing import parse_bool_param
+from fairlead.server.api.routing import read_flag
 from fairlead.server.flow.streams import StreamLimits
 from fairlead.subresources.workspaces.session import CLOSE_TYPES, DATA_TYPES, EXIT_CODE
 from fairlead.subresources.workspaces.targets import RunnerRequests, parse_task_id, reset_on_failure
@@ -39,7 +39,7 @@ class DownloadHandlers:
         """One JSON object per line. `offset` skips the bytes of the log of a task that a client has already."""
         call = request.call
         offset = _parse_offset(call.parameter("offset"))
-        follow = parse_bool_param(call.parameter("follow"), present="follow" in call.query)
+        follow = read_flag(call, "follow")
         service = call.parameter("service")
         if not service:
             task_id = parse_task_id(call.parameter("taskID"))

@@ -180,8 +180,7 @@ async def _converse(stream: Stream, content: bytes) -> bytes:
 
 
 def build_response(request: ActionRequest, **fields: object) -> Object:
-    kind = request.kind
-    return {"kind": kind.name, "apiVersion": kind.api_version, "metadata": {"creationTimestamp": None}, **fields}
+    return request.build_response(**fields)
 
 
 USER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")

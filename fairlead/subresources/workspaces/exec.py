@@ -20,10 +20,12 @@ import msgspec
 from fairlead.core.call import Call, Reply, Upgrade, WebSocket
 from fairlead.core.errors import ApiError, BadRequest, NotImplementedStatus, TooManyRequests
 from fairlead.core.refusals import note_refusal
+from fairlead.core.waiting import end_tasks
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.requests import OpenRequest
 from fairlead.links.streams import Data, Eof, Exit, Message
 from fairlead.server.api.actions import ActionRequest
+from fairlead.server.api.routing import read_flag
 from fairlead.server.flow.streams import StreamLimits
 from fairlead.subresources.workspaces.exchanges import ExchangeHandlers
 from fairlead.subresources.workspaces.session import (
@@ -35,7 +37,7 @@ from fairlead.subresources.workspaces.session import (
     ClientMessageError,
     Session,
 )
-from fairlead.subresources.workspaces.targets import MAX_OPTIONS_BYTES, read_flag
+from fairlead.subresources.workspaces.targets import MAX_OPTIONS_BYTES
 from fairlead.subresources.workspaces.waking import Waking
 
 V5, V4 = PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -196,9 +198,7 @@ class ExecHandler:
             except TooManyRequests as error:  # others were faster
                 await websocket.close(TRY_AGAIN_LATER, error.message)
             finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await end_tasks(*tasks)
                 await self._waking.note_session_end(request)
 
         return Reply(101, upgrade=Upgrade(protocol, run), on_close=(partial(stream.abandon, "the session has ended"),))

@@ -16,6 +16,7 @@ from fairlead.kinds.clusters.runner import RUNNER_COMPONENT, RUNNERS
 from fairlead.links.requests import OpenRequest
 from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
+from fairlead.server.api.routing import read_flag
 from fairlead.server.flow.streams import StreamLimits
 from fairlead.subresources.workspaces.credentials import CredentialsHandler
 from fairlead.subresources.workspaces.downloads import DownloadHandlers
@@ -23,7 +24,7 @@ from fairlead.subresources.workspaces.exchanges import AccessHandlers, ExchangeH
 from fairlead.subresources.workspaces.exec import ExecHandler
 from fairlead.subresources.workspaces.hub import RunnerHub
 from fairlead.subresources.workspaces.session import TRY_AGAIN_LATER, Session
-from fairlead.subresources.workspaces.targets import WORKSPACES, RunnerRequests, parse_options, read_flag
+from fairlead.subresources.workspaces.targets import WORKSPACES, RunnerRequests, parse_options
 from fairlead.subresources.workspaces.waking import Waking
 
 GOING_AWAY = 1001

@@ -14,10 +14,9 @@ from datetime import datetime
 import structlog
 
 from fairlead.core.bounded_cache import BoundedCache
-from fairlead.core.call import RECHECK_SECONDS
 from fairlead.core.clock import Clock, timestamp
-from fairlead.core.errors import ApiError
-from fairlead.links.connection import Link
+from fairlead.core.waiting import background_task
+from fairlead.links.connection import Link, watch_access
 from fairlead.links.contract import CLOSED, GOING_AWAY, SUPERSEDED, MessageTransport, Stream
 from fairlead.links.limits import LinkLimits
 from fairlead.links.requests import CONFLICT, TOO_MANY, UNAVAILABLE, OpenRequest, Refused
@@ -64,17 +63,15 @@ class RunnerHub:
     async def serve(self, runner: str, transport: MessageTransport, recheck: Callable[[], None]) -> None:
         """Runs the connection of a runner until it ends, or `recheck` raises: then its key is not valid any more."""
         link = Link(transport, boot_id=self._process_id, is_dialer=False, limits=self._limits)
-        running = asyncio.create_task(link.run())
         connection = _Connection(link)
-        try:
-            if await link.wait_ready() and await self._register(runner, connection):
-                log.info("a runner has connected", runner=runner, boot_id=link.peer_boot_id)
-                await self._watch_access(link, running, recheck)
-                log.info("a runner has disconnected", runner=runner, reason=link.end.reason if link.end else "")
-        finally:
-            self._unregister(runner, connection)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+        async with background_task(link.run()) as running:
+            try:
+                if await link.wait_ready() and await self._register(runner, connection):
+                    log.info("a runner has connected", runner=runner, boot_id=link.peer_boot_id)
+                    await watch_access(link, running, recheck)
+                    log.info("a runner has disconnected", runner=runner, reason=link.end.reason if link.end else "")
+            finally:
+                self._unregister(runner, connection)
 
     async def _register(self, runner: str, connection: _Connection) -> bool:
         link = connection.link
@@ -125,15 +122,6 @@ class RunnerHub:
             self._former[runner] = former
             code, reason = SUPERSEDED, f'another process has connected as runner "{runner}"'
         current.link.close_soon(code, reason)
-
-    async def _watch_access(self, link: Link, running: "asyncio.Task[object]", recheck: Callable[[], None]) -> None:
-        while not running.done():
-            await asyncio.wait((running,), timeout=RECHECK_SECONDS)
-            try:
-                recheck()
-            except ApiError as error:
-                await link.close(GOING_AWAY, error.message)
-                return
 
     def _unregister(self, runner: str, connection: _Connection) -> None:
         if self._connections.get(runner) is connection:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
+from fairlead.core.waiting import end_tasks
 from fairlead.links.connection import Link
 from fairlead.links.contract import Stream
 from fairlead.links.limits import LinkLimits
@@ -31,9 +32,7 @@ async def relay(outer: Stream, inner: Stream) -> None:
             elif error is not None:
                 raise error
     finally:
-        for pump in pumps:
-            pump.cancel()
-        await asyncio.gather(*pumps, return_exceptions=True)
+        await end_tasks(*pumps)
         await inner.reset(reason)
         await outer.reset(reason)
 

@@ -14,12 +14,12 @@ import structlog
 
 from fairlead.core.clock import micro_timestamp, parse_rfc3339
 from fairlead.core.errors import AlreadyExists, ApiError, NotFound
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.objects import Object, annotations_of, get_path, metadata
 from fairlead.kinds.clusters.runner import LEASES, LEASES_GROUP
 from fairlead.kinds.core.server_objects import REPLICA_LEASE_PREFIX
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.write_options import DeleteOptions, server_write_options
+from fairlead.registry.write_options import server_write_options
 
 PREFIX = REPLICA_LEASE_PREFIX
 ADDRESS_ANNOTATION = "service.sh/replica-address"
@@ -59,7 +59,7 @@ class ReplicaLeases:
         """The other replicas that have renewed their Lease lately, sorted by name; at most MAX_REPLICAS."""
         found = []
         for name, lease, age in self._observe():
-            address = str((metadata(lease).get("annotations") or {}).get(ADDRESS_ANNOTATION) or "")
+            address = str(annotations_of(lease).get(ADDRESS_ANNOTATION) or "")
             is_own = name == PREFIX + self._identity or address == self._address
             replica = _parse_address(name.removeprefix(PREFIX), address)
             if replica is not None and not is_own and age < LEASE_SECONDS:
@@ -82,7 +82,7 @@ class ReplicaLeases:
         """Other replicas do not connect to this one any more."""
         with suppress(ApiError, TimeoutError):
             async with asyncio.timeout(RETRY_SECONDS):
-                await self._delete(PREFIX + self._identity)
+                await self._leases.delete_if_exists(self._namespace, PREFIX + self._identity)
 
     def _observe(self) -> list[tuple[str, Object, float]]:
         """Name, Lease and seconds since its renewal, of all replicas."""
@@ -106,8 +106,7 @@ class ReplicaLeases:
         try:
             await self._leases.modify(self._namespace, name, self._renewed, server_write_options())
         except NotFound:
-            kind = self._leases.kind
-            body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": name}}
+            body = self._leases.kind.build({"name": name})
             with suppress(AlreadyExists):
                 await self._leases.create(self._renewed(body), self._namespace, server_write_options())
 
@@ -124,11 +123,7 @@ class ReplicaLeases:
     async def _delete_abandoned(self) -> None:
         for name, _, age in self._observe():
             if age > FORGET_SECONDS:
-                with suppress(NotFound):
-                    await self._delete(name)
-
-    async def _delete(self, name: str) -> None:
-        await self._leases.delete(self._namespace, name, DeleteOptions(), server_write_options())
+                await self._leases.delete_if_exists(self._namespace, name)
 
 
 def _parse_address(identity: str, address: str) -> Replica | None:

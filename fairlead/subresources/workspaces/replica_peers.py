@@ -18,6 +18,7 @@ import structlog
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.crypto.peer_certificates import PeerContexts, peer_name
 from fairlead.core.errors import ApiError
+from fairlead.core.waiting import end_tasks, start_task
 from fairlead.links.connection import Link
 from fairlead.links.contract import GOING_AWAY, Stream
 from fairlead.links.requests import UNAVAILABLE, OpenRequest, Refused
@@ -128,10 +129,7 @@ class ReplicaPeers:
         links = [peer.link for peer in self._peers.values() if peer.link is not None]
         self._peers = {}
         await asyncio.gather(*(link.close(GOING_AWAY, "the replica stops") for link in links))
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
 
     async def _locate(self, replicas: list[Replica], request: OpenRequest) -> list[Replica]:
         """The replicas that have the runner (one, or for a moment two), or agents of the cluster."""
@@ -224,9 +222,7 @@ class ReplicaPeers:
     def _run(self, transport: SocketTransport, *, is_dialer: bool) -> Link:
         boot_id = f"replica-{self._identity}"
         link = Link(transport, self._service.serve, boot_id=boot_id, is_dialer=is_dialer, limits=REPLICA_LIMITS)
-        task: asyncio.Task[object] = asyncio.create_task(link.run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start_task(self._tasks, link.run())
         return link
 
 

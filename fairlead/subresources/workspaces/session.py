@@ -19,6 +19,7 @@ from typing import Protocol
 
 from fairlead.core.call import RECHECK_SECONDS, WebSocket
 from fairlead.core.errors import ApiError
+from fairlead.core.waiting import end_tasks
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.requests import ResponseHead
@@ -145,9 +146,7 @@ class Session:
             await _enable_keepalive(self._client)
             close_reason = await self._wait_closed(*pumps)
         finally:
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
+            await end_tasks(*pumps)
             await self._stream.reset("the client has disconnected")
             if close_reason[0] != NORMAL:
                 with suppress(TimeoutError):  # a client that does not read is closed without the reason

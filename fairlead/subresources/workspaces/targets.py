@@ -5,7 +5,6 @@ from typing import Any
 
 import orjson
 
-from fairlead.core.call import Call
 from fairlead.core.errors import (
     ApiError,
     BadGateway,
@@ -28,7 +27,6 @@ from fairlead.registry.codec import decode
 from fairlead.registry.conditions import find_condition
 from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionRequest
-from fairlead.server.api.routing import parse_bool_param
 from fairlead.subresources.workspaces.hub import RunnerHub
 
 WORKSPACES = "devpodworkspaceinstances"
@@ -76,10 +74,6 @@ def parse_task_id(text: str) -> str:
     if len(text) > MAX_TASK_ID_CHARS or not text.isprintable():
         raise BadRequest(f"taskID: must have at most {MAX_TASK_ID_CHARS} printable characters")
     return text
-
-
-def read_flag(call: Call, name: str) -> bool:
-    return parse_bool_param(call.parameter(name), present=name in call.query)
 
 
 class RunnerRequests:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fairlead.core.bounded_cache import BoundedCache
+from fairlead.core.waiting import end_tasks, start_task
 from fairlead.links.connection import Link
 from fairlead.links.contract import GOING_AWAY, Stream
 from fairlead.links.requests import OpenRequest
@@ -53,10 +54,7 @@ class WorkerPeers:
     async def close(self) -> None:
         links, self._links = list(self._links.values()), {}
         await asyncio.gather(*(link.close(GOING_AWAY, "the worker stops") for link in links))
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
 
     async def _open_at(self, number: int, request: OpenRequest) -> Stream | None:
         """A stream to a worker; None if it does not run or does not have the runner. Raises Refused."""
@@ -80,7 +78,5 @@ class WorkerPeers:
     def _run(self, transport: SocketTransport, *, is_dialer: bool) -> Link:
         boot_id = f"worker-{self._index}"
         link = Link(transport, self._service.serve, boot_id=boot_id, is_dialer=is_dialer, limits=PEER_LIMITS)
-        task: asyncio.Task[object] = asyncio.create_task(link.run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start_task(self._tasks, link.run())
         return link

@@ -19,6 +19,7 @@ from asyncssh.encryption import get_default_encryption_algs
 from asyncssh.kex import get_default_kex_algs
 from asyncssh.mac import get_default_mac_algs
 
+from fairlead.core.waiting import end_tasks
 from fairlead.runner.engines.contract import Engine
 from fairlead.runner.engines.descriptors import Connection
 from fairlead.runner.engines.devcontainer.isolation.cgroups import create_group, list_groups, remove_group
@@ -42,7 +43,7 @@ from fairlead.runner.ssh.messages import (
     SignalRequest,
     open_message_sockets,
 )
-from fairlead.runner.ssh.process import _end, _start
+from fairlead.runner.ssh.process import _start
 from fairlead.runner.ssh.requests import WorkspaceRequests
 from tests.harness.eventually import eventually, wait_until
 from tests.harness.server_process import ROOT
@@ -178,7 +179,7 @@ async def test_one_that_is_taken_over_gets_no_capabilities_and_ends_all_the_same
         await eventually(lambda: any("output" in each for each in logs), 30)
         tree = find_tree(server.process.pid)
         assert PROCESS_NAME in {read(each, "comm").strip() for each in tree}
-        await asyncio.wait_for(_end(server), 10)
+        await asyncio.wait_for(end_tasks(server.serving), 10)
     (said,) = (each["output"] for each in logs if "output" in each)
     assert said == "a user namespace: Operation not permitted\n"
     await eventually(lambda: not tree & set(list_pids()))

@@ -116,7 +116,7 @@ async def test_an_agent_opens_no_streams_at_the_server() -> None:
 
 
 async def test_a_session_ends_when_its_key_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_module, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr("fairlead.links.connection.RECHECK_SECONDS", 0.05)
     is_valid = True
 
     def recheck() -> None:

@@ -138,7 +138,7 @@ async def test_a_user_cannot_take_all_streams_of_a_runner() -> None:
 
 
 async def test_a_link_ends_when_its_key_is_revoked(hub: RunnerHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.subresources.workspaces.hub.RECHECK_SECONDS", 0.1)
+    monkeypatch.setattr("fairlead.links.connection.RECHECK_SECONDS", 0.1)
 
     def deny() -> None:
         raise Forbidden("the key was revoked")

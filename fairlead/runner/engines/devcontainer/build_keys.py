@@ -6,11 +6,11 @@ build can spoil only the image of the same Dockerfile, files, arguments and base
 them, too.
 """
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from fairlead.core.waiting import background_task
 from fairlead.runner.engines.contract import EngineError
 from fairlead.runner.engines.devcontainer.inside.announcement import LENGTH, PIPE, TAKEN
 from fairlead.runner.engines.devcontainer.inside.build_key import KEY_LENGTH
@@ -32,13 +32,8 @@ async def receive_key(folder: WorkspaceFolder, holder: Holder, is_wanted: bool) 
         yield
         return
     await holder.expect("/usr/bin/mkfifo", "-m", "600", PIPE)
-    receiving = asyncio.create_task(_receive(folder, holder), name="receive the key of a build")
-    try:
+    async with background_task(_receive(folder, holder), "receive the key of a build"):
         yield
-    finally:
-        receiving.cancel()
-        with suppress(asyncio.CancelledError):
-            await receiving
 
 
 async def _receive(folder: WorkspaceFolder, holder: Holder) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.core.validators import format_size
+from fairlead.core.waiting import background_task
 from fairlead.runner.engines.contract import (
     COMMANDS_STEP,
     GIT_CREDENTIALS,
@@ -559,11 +560,8 @@ def _read_level(entry: Mapping[str, Any]) -> int:
 async def _wait_for_either(follower: asyncio.Task[int | None], progress: Progress) -> None:
     """Waits until the CLI has ended or entered the next step."""
     progress.has_changed.clear()
-    changed = asyncio.create_task(progress.has_changed.wait())
-    try:
+    async with background_task(progress.has_changed.wait()) as changed:
         await asyncio.wait((follower, changed), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        changed.cancel()
 
 
 def _add_folder(archive: tarfile.TarFile, name: str, mode: int = 0o700) -> None:

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fairlead.core.waiting import start_task
 from fairlead.runner.engines.contract import ContainerState, EngineError, EngineStatus, Reason
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.grant import CONTAINER, RECOVERY_LABEL, TASK_LABEL, TEMPLATE_LABEL
@@ -180,9 +181,7 @@ class Observer:
         if time.monotonic() - measured_at >= DISK_SECONDS and folder.work.exists():
             self._disk[folder.uid] = (time.monotonic(), size)
             folders = [str(each) for each in (folder.work, folder.store, folder.var) if each.exists()]
-            measuring = asyncio.create_task(self._measure(folder.uid, folders))
-            self._measuring.add(measuring)
-            measuring.add_done_callback(self._measuring.discard)
+            start_task(self._measuring, self._measure(folder.uid, folders))
         return size
 
     async def _measure(self, uid: str, folders: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 import structlog
 
+from fairlead.core.waiting import start_task
 from fairlead.runner.engines.devcontainer.cleanup import remove_paths
 from fairlead.runner.engines.devcontainer.inside.builds import SHARED
 from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT, Holder
@@ -72,9 +73,7 @@ class SharedImages:
                 if turn is not None:
                     turn.release()
 
-        task = asyncio.create_task(save_and_release(), name="save an image")
-        self._saves.add(task)
-        task.add_done_callback(self._saves.discard)
+        start_task(self._saves, save_and_release(), "save an image")
 
     async def save(self, holder: Holder, repository: str, key: str) -> None:
         """Saves the image with this key, which the holder had to name before it built (`build_keys.py`). What it writes

@@ -16,7 +16,7 @@ from fairlead.core.objects import Object
 from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.upstream.access import Request
 from fairlead.upstream.errors import HandshakeRejected, UpstreamError
-from fairlead.upstream.kube_client import MERGE_PATCH, KubeClient, RemoteApiError, response_error
+from fairlead.upstream.kube_client import MERGE_PATCH, KubeClient, RemoteApiError, get_or_none, response_error
 from fairlead.upstream.upstream import Upstream
 from fairlead.upstream.websocket import UpstreamWebSocket
 
@@ -39,10 +39,8 @@ class Cluster:
 
     async def get(self, path: str) -> Object | None:
         """None if there is no such object."""
-        found: Object | None = None
-        with _translate_errors(allowed=(404,)):
-            found = await self._client.get(path)
-        return found
+        with _translate_errors():
+            return await get_or_none(self._client, path)
 
     async def list(self, path: str, **query: str) -> list[Object]:
         with _translate_errors():

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from fairlead.core.objects import Object, metadata
+from fairlead.core.objects import Object, annotations_of, labels_of, metadata
 from fairlead.runner.engines.contract import (
     COMMANDS_STEP,
     EngineError,
@@ -193,12 +193,12 @@ class Creation:
 
     def _is_own(self, pod: Object) -> bool:
         """Whether this task created the Pod, and it has not ended."""
-        task_id = (metadata(pod).get("labels") or {}).get(TASK_LABEL)
+        task_id = labels_of(pod).get(TASK_LABEL)
         return task_id == self.plan.task_id and not has_ended(pod) and not is_terminating(pod)
 
     def _can_continue(self, pod: Object) -> bool:
         spec = self.plan.spec
-        template = (metadata(pod).get("annotations") or {}).get(TEMPLATE_LABEL) or ""
+        template = annotations_of(pod).get(TEMPLATE_LABEL) or ""
         return self._is_own(pod) or (spec.accepts(template) and is_running(pod))
 
     async def _configure(self) -> DevContainer:

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fairlead.core.machine.findings import Finding
-from fairlead.core.objects import metadata
+from fairlead.core.objects import labels_of, metadata
+from fairlead.core.waiting import start_task
 from fairlead.runner.engines.contract import (
     ByteStream,
     ContainerState,
@@ -201,7 +202,7 @@ class KubernetesEngine:
         with all that is on it."""
         listed = await list_labelled(self.contexts.open(context), namespace, f"{UID_LABEL}={uid}")
         for each in (each for objects in listed.values() for each in objects):
-            if (metadata(each).get("labels") or {}).get(RUNNER_LABEL) != runner_label(self.settings.runner):
+            if labels_of(each).get(RUNNER_LABEL) != runner_label(self.settings.runner):
                 message = f"another runner has a workspace with the uid {uid} in namespace {namespace}"
                 raise EngineError(Reason.POLICY_VIOLATION, f"{message}; delete it there, or choose another namespace")
 
@@ -281,9 +282,7 @@ class KubernetesEngine:
     def _visit(self, uid: str, status: EngineStatus) -> None:
         """Ends sessions of earlier processes of the runner, in the background."""
         if status.state is ContainerState.RUNNING and uid not in self._visited:
-            visit = asyncio.create_task(self._end_stale_sessions(uid))
-            self._visits.add(visit)
-            visit.add_done_callback(self._visits.discard)
+            start_task(self._visits, self._end_stale_sessions(uid))
 
     async def _end_stale_sessions(self, uid: str) -> None:
         try:

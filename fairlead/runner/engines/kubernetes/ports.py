@@ -7,6 +7,7 @@ is not complete. So that end is sent only after the other side has been silent f
 import asyncio
 import contextlib
 
+from fairlead.core.waiting import end_tasks
 from fairlead.runner.engines.contract import EngineError, ListeningPort, Reason
 from fairlead.runner.engines.devcontainer.ports import parse_listening
 from fairlead.runner.engines.kubernetes.place import PODS, Place
@@ -54,8 +55,7 @@ class PortConnection:
     async def abort(self) -> None:
         await self.reader.end()
         if self._linger_task is not None:
-            self._linger_task.cancel()
-            await asyncio.gather(self._linger_task, return_exceptions=True)
+            await end_tasks(self._linger_task)
         await self._forward.close()
 
     async def feed(self, data: bytes, /) -> None:

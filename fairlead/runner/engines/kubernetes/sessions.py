@@ -20,6 +20,7 @@ from typing import Any
 from fairlead.core.body_errors import Malformed
 from fairlead.core.json import decode, encode
 from fairlead.core.objects import get_path
+from fairlead.core.waiting import end_tasks
 from fairlead.runner.engines.contract import EngineError, ExecOptions, Reason
 from fairlead.runner.engines.kubernetes import scripts
 from fairlead.runner.engines.kubernetes.manifests import WORKSPACE
@@ -89,9 +90,7 @@ class PodConnection:
 
     async def release(self) -> None:
         """Closes the connection. What runs inside does not notice."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
         await self._websocket.close(1000, "")
 
     async def _ping(self) -> None:
