@@ -104,6 +104,20 @@ class DeclaredExport:
         )
 
 
+def find_connection_problem(cluster: Object, system_namespace: str) -> str:
+    """Why the server writes no keys into a cluster that is connected as it is; empty if it does.
+
+    Who writes the kubeconfig Secret leads the Cluster elsewhere. In the system namespace, only administrators do.
+    """
+    namespace = get_path(cluster, "spec.config.secretNamespace") or system_namespace
+    if get_path(cluster, "spec.networkPeer") or namespace == system_namespace:
+        return ""
+    return (
+        f'its kubeconfig is in the namespace "{namespace}", where others than administrators may replace it and so get '
+        f"the access keys; move the Secret to {system_namespace}, or connect an agent"
+    )
+
+
 def is_due(end: datetime | None, ttl: int, now: datetime) -> bool:
     """Whether an exported key is to be replaced: at half of its life."""
     return end is None or end - now <= timedelta(seconds=ttl / 2)

@@ -80,7 +80,7 @@ def build_clusters_feature(services: Services) -> Feature:
         find_mounts=(find_gateways(group, settings.namespace_prefix),),
         mounts={CLUSTER: gateways, SPACE: gateways, VIRTUAL_CLUSTER: gateways},
         admission={
-            Phase.PROTECT: (protect_cluster_exports(group), protect_exported_keys(group)),
+            Phase.PROTECT: (protect_cluster_exports(group, SYSTEM_NAMESPACE), protect_exported_keys(group)),
             Phase.AUTHORIZE: (
                 check_cluster_secret(services.auth.authorize, group, SYSTEM_NAMESPACE, kubeconfig_problems),
             ),

@@ -10,6 +10,7 @@ from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.write_options import WriteOptions
 from tests.harness.registry import RegistryFixture, open_registry
@@ -26,7 +27,7 @@ DECLARED = {"service.sh/export-argocd": "argocd", "service.sh/export-user": "git
 @pytest.fixture
 async def api() -> AsyncIterator[RegistryFixture]:
     async with open_registry(
-        rules=(protect_cluster_exports(MANAGEMENT_GROUP), protect_exported_keys(MANAGEMENT_GROUP))
+        rules=(protect_cluster_exports(MANAGEMENT_GROUP, SYSTEM_NAMESPACE), protect_exported_keys(MANAGEMENT_GROUP))
     ) as found:
         yield found
 
@@ -81,6 +82,25 @@ async def test_only_administrators_lead_such_a_cluster_elsewhere(api: RegistryFi
 async def test_a_cluster_without_exports_is_led_elsewhere_as_before(api: RegistryFixture) -> None:
     await create(api, EDITOR, {}, config={"secretName": "s"})
     await api.patch("Cluster", "hub", lambda obj: obj["spec"].update(networkPeer=True), WriteOptions(EDITOR, "t"))
+
+
+async def test_a_kubeconfig_that_others_may_replace_leads_to_no_destination(api: RegistryFixture) -> None:
+    elsewhere = {"secretName": "s", "secretNamespace": "service-p-web"}
+    with pytest.raises(Invalid, match="others than administrators may replace it"):
+        await create(api, ADMIN, DECLARED, config=elsewhere)
+    await create(api, ADMIN, DECLARED, config={"secretName": "s", "secretNamespace": SYSTEM_NAMESPACE})
+    with pytest.raises(Invalid, match="move the Secret to service-system"):
+        await api.patch("Cluster", "hub", lambda obj: obj["spec"].update(config=elsewhere), WriteOptions(ADMIN, "t"))
+
+
+async def test_only_an_administrator_makes_a_cluster_with_such_a_kubeconfig_a_destination(
+    api: RegistryFixture,
+) -> None:
+    await create(api, EDITOR, {}, config={"secretName": "s", "secretNamespace": "service-p-web"})
+    with pytest.raises(Forbidden, match="only administrators"):
+        await annotate(api, EDITOR, DECLARED)
+    with pytest.raises(Invalid, match="move the Secret to service-system"):
+        await annotate(api, ADMIN, DECLARED)
 
 
 @pytest.mark.parametrize(

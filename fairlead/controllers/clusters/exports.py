@@ -39,6 +39,7 @@ from fairlead.core.cluster_exports import (
     Gateways,
     build_argocd_secret,
     build_stored_key,
+    find_connection_problem,
     is_due,
     secret_name,
 )
@@ -48,6 +49,7 @@ from fairlead.core.truncation import truncate_with_hash
 from fairlead.domain.key_lifetime import expires_at, ttl_seconds
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.access.principal_fields import is_disabled
+from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import (
     FALSE,
@@ -211,6 +213,8 @@ class ClusterExportController:
             selector = Selector(parse_labels(export.selector))
         except BadRequest as error:
             return _Result("InvalidExport", f"{SELECTOR_ANNOTATION} is not valid: {error.message}")
+        if problem := find_connection_problem(destination, SYSTEM_NAMESPACE):
+            return _Result("InvalidExport", f"the server writes no access keys into this cluster: {problem}")
         user = self._users.get_cached("", export.user) if export.user else None
         if user is None or is_disabled(decode(user)):
             message = f'there is no active user "{export.user}"; name one that Argo CD acts as in {USER_ANNOTATION}'

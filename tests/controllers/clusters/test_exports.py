@@ -85,9 +85,11 @@ class ExportFixture:
     access: FakeAccess
     url: str = "https://fairlead.example.com"
 
-    async def add_cluster(self, name: str, labels: Object | None = None, annotations: Object | None = None) -> None:
+    async def add_cluster(
+        self, name: str, labels: Object | None = None, annotations: Object | None = None, **spec: Any
+    ) -> None:
         meta = {"labels": labels or {}, "annotations": annotations or {}}
-        body = self.auth.api.build_object("Cluster", name, metadata=meta, spec={})
+        body = self.auth.api.build_object("Cluster", name, metadata=meta, spec=spec)
         await self.auth.api.submit("Cluster", body, WriteOptions(CONTROLLER_USER, "tests"))
 
     async def declare(self, **more: str) -> None:
@@ -497,6 +499,16 @@ async def test_what_is_wrong_is_said(
     async with export.running():
         await eventually(lambda: export.condition()[1] == reason)
         assert text in export.message()
+
+
+async def test_nothing_is_written_through_a_kubeconfig_that_others_may_replace(export: ExportFixture) -> None:
+    """As earlier versions have accepted it."""
+    await export.add_cluster("hub", None, DECLARED, config={"secretName": "s", "secretNamespace": "service-p-web"})
+    async with export.running():
+        await eventually(lambda: export.condition() == ("False", "InvalidExport"))
+    assert "move the Secret to service-system" in export.message()
+    assert export.exported() == set()
+    assert export.keys("hub") == []
 
 
 async def test_an_idle_fleet_writes_nothing(export: ExportFixture) -> None:
