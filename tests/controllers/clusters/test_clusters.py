@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from fairlead.controllers.clusters.probe import REVIEWS_PATH
+from fairlead.controllers.clusters.rights import REVIEWS_PATH
 from fairlead.core.objects import Object
 from fairlead.domain.probe_day import QUARTER_SECONDS, decode_day
 from fairlead.domain.probe_history import decode_samples
