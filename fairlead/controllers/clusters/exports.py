@@ -611,7 +611,8 @@ def _read_marks(entry: Entry) -> Sequence[UsageEntry]:
     """Indexes exported keys by their destination, by the cluster in it, and by the cluster."""
     if EXPORT_LABEL not in entry.labels:
         return ()
-    destination, cluster = entry.labels.get(DESTINATION_LABEL), entry.labels.get(EXPORT_CLUSTER_LABEL)
+    destination = entry.labels.get(DESTINATION_LABEL)
+    cluster = entry.labels.get(EXPORT_CLUSTER_LABEL)
     places = [(None, cluster), *([(destination, None), (destination, cluster)] if destination else [])]
     return [UsageEntry(each) for each in places]
 
