@@ -122,7 +122,9 @@ SPEC = obj(
 
 STATUS = obj(
     "Observed state of the key. Written by the server.",
-    lastActivity=timestamp("When the key was last used, accurate to about a minute."),
+    lastActivity=timestamp(
+        "When the key was last used, accurate to about a minute; to an hour for runners, agents and exported keys."
+    ),
     expired=timestamp("When the server marked the key as expired. An expired key never works again."),
     identity=obj(
         "The state of a login by single sign-on.",
