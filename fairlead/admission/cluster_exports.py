@@ -6,13 +6,16 @@ namespace, or its agent has joined with a token of theirs (`subresources/agents/
 own keys by marks on them, which only it sets or changes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.core.cluster_exports import (
     ARGOCD_ANNOTATION,
+    CLUSTER_UID_ANNOTATION,
     DESTINATION_LABEL,
     EXPORT_ANNOTATIONS,
+    EXPORT_CLUSTER_LABEL,
+    EXPORT_LABEL,
     NAMESPACE_ANNOTATION,
     SELECTOR_ANNOTATION,
     USER_ANNOTATION,
@@ -58,24 +61,34 @@ def protect_cluster_exports(api_group: str, system_namespace: str) -> Rule:
 
 
 def protect_exported_keys(api_group: str) -> Rule:
-    """Leaves to the server what says of an access key in which cluster and namespace its Secret is."""
+    """Leaves to the server what says of an access key in which cluster and namespace its Secret is.
+
+    The other marks of an exported key stay as they are: a key without them would not end with its cluster.
+    """
 
     @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, OWNED_ACCESS_KEY.plural))
     async def rule(change: Change, registry: Registry) -> None:
         if change.user == CONTROLLER_USER or change.new is None or change.subresource:
             return
-        if _key_marks(change.old) != _key_marks(change.obj):
+        changed = [
+            f"{field}[{name}]"
+            for field, name in (*_PLACE_MARKS, *(_EXPORT_MARKS if change.old is not None else ()))
+            if _entry(change.old, field, name) != _entry(change.obj, field, name)
+        ]
+        if changed:
             why = (
-                f"only the server sets or changes the label {DESTINATION_LABEL} and the annotation "
-                f"{NAMESPACE_ANNOTATION}; leave them as they are, or out of a new key"
+                f"only the server sets or changes metadata.{changed[0]}, which marks exported keys; leave it as it "
+                "is, or out of a new key"
             )
             raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
 
     return rule
 
 
-def _key_marks(key: Object | None) -> Sequence[object]:
-    return _entry(key, "labels", DESTINATION_LABEL), _entry(key, "annotations", NAMESPACE_ANNOTATION)
+_PLACE_MARKS = (("labels", DESTINATION_LABEL), ("annotations", NAMESPACE_ANNOTATION))
+"""Where a Secret is. Only the server writes these."""
+_EXPORT_MARKS = (("labels", EXPORT_LABEL), ("labels", EXPORT_CLUSTER_LABEL), ("annotations", CLUSTER_UID_ANNOTATION))
+"""What a key was exported for. The command line sets these on new keys."""
 
 
 def _entry(obj: Object | None, field: str, name: str) -> object:

@@ -54,8 +54,9 @@ EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 CLUSTER_FIELD = "clusterName"
 
 _MAX_NAME = 253
-_OWN_LABEL_DOMAINS = ("service.sh/", "argocd.argoproj.io/", "x-k8s.io/", MANAGED_BY_LABEL)
-"""Labels of a Cluster that are not copied: those that say what an exported object is."""
+_OWN_LABEL_DOMAINS = ("service.sh/", "argoproj.io/", "x-k8s.io/", "app.kubernetes.io/")
+"""Labels of a Cluster that are not copied: those that say what an exported object is, and whose. Argo CD takes one with
+`app.kubernetes.io/instance` for a part of the application of that name, and may delete it with that."""
 
 
 class ExportFormat(StrEnum):

@@ -62,7 +62,9 @@ def build_clusters_feature(services: Services) -> Feature:
     def build_controllers(leader: LeaderServices) -> tuple[Controller, ...]:
         return (
             ClusterController(leader.registry, group, SYSTEM_NAMESPACE, upstreams, names, url=settings.public_url),
-            ClusterCredentialController(leader.registry, group, SYSTEM_NAMESPACE, upstreams),
+            ClusterCredentialController(
+                leader.registry, group, SYSTEM_NAMESPACE, upstreams, follows_files=bool(folders)
+            ),
             *(KubeconfigFileController(leader.registry, SYSTEM_NAMESPACE, each) for each in folders),
             ClusterExportController(
                 registry=leader.registry,

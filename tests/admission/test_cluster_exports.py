@@ -21,6 +21,12 @@ EDITOR = User("eve")
 """May write clusters, by a role."""
 MARKS = [("labels", "service.sh/export-destination"), ("annotations", "service.sh/export-namespace")]
 """What says of an access key where its Secret is."""
+EXPORT_MARKS = [
+    ("labels", "service.sh/export"),
+    ("labels", "service.sh/export-cluster"),
+    ("annotations", "service.sh/export-cluster-uid"),
+]
+"""What says what it was exported for."""
 DECLARED = {"service.sh/export-argocd": "argocd", "service.sh/export-user": "gitops"}
 
 
@@ -133,13 +139,30 @@ async def create_key(api: RegistryFixture, by: User, **meta: Any) -> Object:
 async def test_only_the_server_says_where_the_secret_of_a_key_is(
     api: RegistryFixture, by: User, field: str, name: str
 ) -> None:
-    with pytest.raises(Forbidden, match="only the server sets or changes the label"):
+    with pytest.raises(Forbidden, match="only the server sets or changes metadata"):
         await create_key(api, by, **{field: {name: "hub"}})
     await create_key(api, by, **{field: {"other": "x"}})
     with pytest.raises(Forbidden, match="only the server"):
         await api.patch(
             "OwnedAccessKey", "mine", lambda obj: obj["metadata"][field].update({name: "hub"}), WriteOptions(by, "t")
         )
+
+
+@pytest.mark.parametrize(("field", "name"), EXPORT_MARKS)
+async def test_what_a_key_was_exported_for_is_set_when_it_is_created_and_then_stays(
+    api: RegistryFixture, field: str, name: str
+) -> None:
+    await create_key(api, EDITOR, **{field: {name: "argocd", "other": "x"}})
+    for changed in ({"other": "x"}, {name: "elsewhere"}):
+
+        def change(obj: Object, changed: Object = changed) -> None:
+            obj["metadata"][field] = changed
+
+        with pytest.raises(Forbidden, match="which marks exported keys; leave it as it is"):
+            await api.patch("OwnedAccessKey", "mine", change, WriteOptions(EDITOR, "t"))
+    await api.patch(
+        "OwnedAccessKey", "mine", lambda obj: obj["metadata"][field].update(other="y"), WriteOptions(EDITOR, "t")
+    )
 
 
 @pytest.mark.parametrize(("field", "name"), MARKS)
@@ -152,7 +175,7 @@ async def test_others_neither_change_nor_remove_the_marks_of_the_server(
         def change(obj: Object, changed: Object = changed) -> None:
             obj["metadata"][field] = changed
 
-        with pytest.raises(Forbidden, match="leave them as they are"):
+        with pytest.raises(Forbidden, match="leave it as it is"):
             await api.patch("OwnedAccessKey", "mine", change, WriteOptions(EDITOR, "t"))
     await api.patch(
         "OwnedAccessKey", "mine", lambda obj: obj["spec"].update(displayName="Mine"), WriteOptions(EDITOR, "t")

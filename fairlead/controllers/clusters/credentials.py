@@ -136,13 +136,23 @@ class _Progress:
 class ClusterCredentialController:
     name, workers = "cluster-credentials", 50
 
-    def __init__(self, registry: Registry, api_group: str, system_namespace: str, upstreams: UpstreamRegistry) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        api_group: str,
+        system_namespace: str,
+        upstreams: UpstreamRegistry,
+        *,
+        follows_files: bool = False,
+    ) -> None:
+        """`follows_files`: whether this server has a folder with kubeconfigs that Secrets follow."""
         self.watches = ((api_group, CLUSTERS), ("", "secrets"))
         self._registry = registry
         self._clusters = registry.resource(api_group, CLUSTERS)
         self._secrets = registry.resource("", "secrets")
         self._system_namespace = system_namespace
         self._upstreams = upstreams
+        self._follows_files = follows_files
         self._index = ClusterIndex()
         self._progress: dict[Key, _Progress] = {}
 
@@ -195,7 +205,7 @@ class ClusterCredentialController:
             endpoint = self._upstreams.load_endpoint(ref)
         except NotConnected:
             return None
-        follows_file = bool(kubeconfig_file(decode(entry)))
+        follows_file = self._follows_files and bool(kubeconfig_file(decode(entry)))
         return _Stored(ref, entry.revision, kubeconfig, endpoint, read_credential(endpoint), follows_file)
 
     def _reason_against_renewal(self, cluster: Object, stored: _Stored) -> str:

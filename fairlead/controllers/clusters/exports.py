@@ -46,6 +46,7 @@ from fairlead.core.cluster_exports import (
     build_argocd_secret,
     build_stored_key,
     find_connection_problem,
+    gateway_scope,
     is_due,
     secret_name,
 )
@@ -271,10 +272,12 @@ class ClusterExportController:
         if entry is None:
             return
         key = decode(entry)
-        uid = _annotations(key).get(CLUSTER_UID_ANNOTATION)
-        cluster = self._clusters.get_cached("", _cluster_of(key) or "-")
-        is_current = cluster is not None and metadata(decode(cluster))["uid"] == uid
-        if uid and not (is_current and self._has_destination(entry.labels.get(DESTINATION_LABEL))):
+        name = _cluster_of(key)
+        if not name:  # it passes no gateway: others have changed its scope
+            return
+        cluster = self._clusters.get_cached("", name)
+        is_current = cluster is not None and _is_for(key, decode(cluster))
+        if not (is_current and self._has_destination(entry.labels.get(DESTINATION_LABEL))):
             await self._delete_key(key)
 
     def _has_destination(self, label: str | None) -> bool:
@@ -340,7 +343,10 @@ class ClusterExportController:
                 await self._delete_key(key)
             return
         token = _token_of(secret)
-        current = next((each for each in keys if self._is_usable(each, sync, secret, token)), None)
+        scope = gateway_scope(name_of(cluster))
+        current = next(
+            (each for each in keys if self._is_usable(each, sync, secret, token) and _scope_of(each) == scope), None
+        )
         if current is not None:
             await self._write(sync, cluster, secret, _export_key(current, token))
         elif not await self._make_room(sync, cluster, keys):
@@ -647,6 +653,17 @@ def _has(secret: Object, body: Object) -> bool:
     has_data = bool(body["data"].items() <= data.items())
     has_annotations = bool(metadata(body)["annotations"].items() <= _annotations(secret).items())
     return has_data and has_annotations and _labels(secret) == metadata(body)["labels"]
+
+
+def _is_for(key: Object, cluster: Object) -> bool:
+    """Whether a key is for this Cluster, and not for a former one of its name. The credential plugin, which may not read
+    Clusters, gives its keys no uid."""
+    uid = _annotations(key).get(CLUSTER_UID_ANNOTATION)
+    return bool(uid == metadata(cluster)["uid"] if uid else _creation(cluster) <= _creation(key))
+
+
+def _scope_of(key: Object) -> object:
+    return get_path(key, "spec.scope")
 
 
 def _cluster_of(key: Object) -> str:

@@ -108,10 +108,13 @@ def cluster(api: RegistryFixture) -> IssuingCluster:
 
 
 @asynccontextmanager
-async def controller(api: RegistryFixture, cluster: IssuingCluster) -> AsyncIterator[None]:
+async def controller(
+    api: RegistryFixture, cluster: IssuingCluster, *, follows_files: bool = False
+) -> AsyncIterator[None]:
     upstreams = InProcessUpstreams(api, cluster)
     async with running_controllers(
-        api, ClusterCredentialController(api.registry, MANAGEMENT_GROUP, NAMESPACE, upstreams)
+        api,
+        ClusterCredentialController(api.registry, MANAGEMENT_GROUP, NAMESPACE, upstreams, follows_files=follows_files),
     ):
         yield
 
@@ -544,7 +547,7 @@ async def test_a_certificate_of_the_masters_is_reported_without_a_request(
 
 
 async def test_a_token_from_a_file_is_reported_but_not_replaced(api: RegistryFixture, cluster: IssuingCluster) -> None:
-    async with controller(api, cluster):
+    async with controller(api, cluster, follows_files=True):
         token = cluster.tokens.issue(*ACCOUNT, seconds=2 * DAY)
         meta = {"annotations": {FILE_ANNOTATION: "berlin"}}
         await api.create("Secret", "s", metadata=meta, data=encode_secret(build_kubeconfig(token=token)))
@@ -552,3 +555,16 @@ async def test_a_token_from_a_file_is_reported_but_not_replaced(api: RegistryFix
         await asyncio.sleep(DAY + 120)
         assert (stored_token(api), cluster.count()) == (token, 0)
         assert expiry(api)["reason"] == "ExpiresSoon" and "follows a file" in expiry(api)["message"]
+
+
+async def test_a_server_without_a_folder_of_files_renews_a_token_whose_secret_names_one(
+    api: RegistryFixture, cluster: IssuingCluster
+) -> None:
+    async with controller(api, cluster):
+        token = cluster.tokens.issue(*ACCOUNT, seconds=2 * DAY)
+        meta = {"annotations": {FILE_ANNOTATION: "berlin"}}
+        await api.create("Secret", "s", metadata=meta, data=encode_secret(build_kubeconfig(token=token)))
+        await api.create("Cluster", "berlin", spec={"config": CONFIG})
+        await asyncio.sleep(DAY + 120)
+        assert stored_token(api) != token
+        assert not expiry(api)

@@ -225,6 +225,38 @@ async def test_keys_of_the_command_line_end_with_their_cluster_too(export: Expor
         await eventually(lambda: not export.keys())
 
 
+async def test_keys_of_the_plugin_end_with_their_cluster_although_they_do_not_have_its_uid(
+    export: ExportFixture,
+) -> None:
+    await export.add_cluster("berlin")
+    await asyncio.sleep(2.0)
+    meta = {"labels": {"service.sh/export": "clusterprofile", "service.sh/export-cluster": "berlin"}}
+    await export.add_key(meta, "berlin")
+    async with export.running():
+        await asyncio.sleep(HOUR)
+        assert export.keys()
+    await export.remove_cluster("berlin")
+    await asyncio.sleep(2.0)
+    await export.add_cluster("berlin")  # another one of the same name
+    async with export.running():
+        await eventually(lambda: not export.keys())
+
+
+async def test_a_key_whose_owner_has_changed_its_scope_is_replaced(export: ExportFixture) -> None:
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+        first = export.token()
+        (key,) = export.keys()
+        scope = {"rules": [{"requestTargets": ["Cluster"], "cluster": "berlin", "verbs": ["get"]}]}
+        await export.auth.update_spec("OwnedAccessKey", name_of(key), CONTROLLER_USER, scope=scope)
+        await eventually(lambda: export.token() != first, HOUR)
+        await asyncio.sleep(OVERLAP_SECONDS + RESYNC_SECONDS)
+        assert not export.auth.accepts(first)
+        assert export.auth.accepts(export.token())
+
+
 async def test_a_key_is_replaced_at_half_of_its_life_and_the_former_one_ends_later(export: ExportFixture) -> None:
     await export.add_cluster("berlin")
     await export.declare()
