@@ -656,8 +656,8 @@ def _has(secret: Object, body: Object) -> bool:
 
 
 def _is_for(key: Object, cluster: Object) -> bool:
-    """Whether a key is for this Cluster, and not for a former one of its name. The credential plugin, which may not read
-    Clusters, gives its keys no uid."""
+    """Whether a key is for this Cluster, and not for a former one of its name. Keys of the credential plugin, which may
+    not read Clusters, have no uid."""
     uid = _annotations(key).get(CLUSTER_UID_ANNOTATION)
     return bool(uid == metadata(cluster)["uid"] if uid else _creation(cluster) <= _creation(key))
 
