@@ -313,10 +313,10 @@ class ClusterExportController:
         for key in keys:
             if name_of(key) not in removed:
                 own[_cluster_of(key)].append(key)
-        sync = _Sync(self._access.cluster_api(name), export, truncate_with_hash(name), self._gateways(), state)
         state.forget(changed)
         state.wanted.update(map(secret_name, wanted))
         try:
+            sync = _Sync(self._access.cluster_api(name), export, truncate_with_hash(name), self._gateways(), state)
             secrets = await _list_secrets(sync.api, export.namespace) if changed is None else {}
             for each, cluster in wanted.items():
                 await self._keep_secret(sync, cluster, secrets.pop(secret_name(each), None), own[each])

@@ -25,6 +25,7 @@ from fairlead.core.objects import Object, get_path, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.write_options import WriteOptions, server_write_options
+from fairlead.upstream.clusters import NotConnected
 from fairlead.upstream.errors import TimedOut, Unreachable, UpstreamError
 from fairlead.upstream.kube_client import RemoteApiError
 from tests.fake_cluster.kube import FakeKube, InMemoryClusterApi
@@ -79,6 +80,8 @@ class FakeAccess:
 
     kube: FakeKube
     error: UpstreamError | None = None
+    missing: NotConnected | None = None
+    """Why there is no connection to the cluster at all."""
     lost_answers: Sequence[UpstreamError | RemoteApiError] = ()
     """What the next writes fail with after they were stored."""
     unanswered: list[Object] = field(default_factory=list)
@@ -88,6 +91,8 @@ class FakeAccess:
     names: set[str] = field(default_factory=set)
 
     def cluster_api(self, name: str, impersonate_user: str = "") -> InMemoryClusterApi:
+        if self.missing is not None:
+            raise self.missing
         self.names.add(name)
         return WritingApi(self)
 
@@ -335,6 +340,22 @@ async def test_a_secret_that_cannot_be_written_keeps_the_former_key(export: Expo
         export.access.error = None
         await eventually(lambda: export.token() != first)
         assert export.auth.accepts(export.token())
+
+
+async def test_a_destination_without_a_kubeconfig_is_tried_again_when_it_is_online(export: ExportFixture) -> None:
+    export.access.missing = NotConnected("SecretNotFound", "there is no Secret")
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("False", "NotConnected"))
+        await asyncio.sleep(HOUR)
+        export.access.missing = None
+
+        def connect(obj: Object) -> None:
+            obj["status"]["online"] = True
+
+        await export.auth.api.patch("Cluster", "hub", connect, server_write_options("status"))
+        await eventually(lambda: export.condition() == ("True", "Exported"), RESYNC_SECONDS / 100)
 
 
 async def test_what_others_change_in_a_secret_is_repaired_and_what_they_add_stays(export: ExportFixture) -> None:
