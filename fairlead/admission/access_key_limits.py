@@ -5,7 +5,8 @@ Users may create keys for themselves without any role, so nothing else bounds wh
 The limits are exact under concurrency: a write that adds to the usage takes the owner's write lock
 (`registry/quota/write_locks.py`). Expired keys are deleted, oldest first, to make room. Writes by administrators and by
 the server are never rejected, but the keys they create count. Logins have a separate limit; the server deletes the
-oldest logins (`signin/login_sessions.py`), so users cannot lock themselves out.
+oldest logins (`signin/login_sessions.py`), so users cannot lock themselves out. Keys that are exported to tools have a
+limit of their own, too: there is one for each cluster.
 """
 
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.domain.key_lifetime import KEY_OWNER_FIELDS
 from fairlead.kinds.access.access_key import (
+    EXPORT_CATEGORY,
     LOGIN_TYPE,
     MAX_LOGINS,
     OWNED_ACCESS_KEY,
@@ -38,7 +40,9 @@ MAX_EXEMPT_BYTES = 4096
 """An update that leaves a key at this many bytes or fewer is always accepted: owners over the limit must still be able
 to disable their keys."""
 _OWNER_FIELD_BY_PLURAL = {"users": "user", "teams": "team"}
-BYTES_PER_KEY = 10 * 1024
+BYTES_PER_KEY, BYTES_PER_EXPORT = 10 * 1024, 2 * 1024
+EXPORTS_PER_KEY = 10
+"""How many exported keys there may be for each other one that is allowed."""
 MIN_TOTAL_BYTES = 1024 * 1024
 
 
@@ -54,6 +58,11 @@ class KeyLimits:
     def for_count(max_keys: int) -> "KeyLimits":
         """So many keys, with 10 KiB for each, and at least 1 MiB in total."""
         return KeyLimits(max_keys, max(MIN_TOTAL_BYTES, max_keys * BYTES_PER_KEY))
+
+    def for_exports(self) -> "KeyLimits":
+        """The limits of exported keys, which are small."""
+        count = EXPORTS_PER_KEY * self.max_keys
+        return KeyLimits(count, count * BYTES_PER_EXPORT)
 
 
 def enforce_key_limits(api_group: str, limits: KeyLimits) -> Rule:
@@ -108,12 +117,16 @@ def _try_reserve(change: Change, registry: Registry, owned: Mapping[Key, UsageEn
     obj = change.obj
     key = change.kind.key("", metadata(obj).get("name") or "")
     current = owned.get(key)
-    category = usage_category(get_path(obj, "spec.type"))
+    category = usage_category(get_path(obj, "spec.type"), metadata(obj).get("labels"))
+    is_export = category == EXPORT_CATEGORY
+    limits = limits.for_exports() if is_export else limits
     adds = current is None or current.category != category
     size = len(orjson.dumps(obj))
     if current is not None and not adds and size <= max(current.size, MAX_EXEMPT_BYTES):
         return None
-    others = {each: found for each, found in owned.items() if each != key}
+    others = {
+        each: found for each, found in owned.items() if each != key and (found.category == EXPORT_CATEGORY) == is_export
+    }
     evicted = _keys_to_evict(others, category, size, adds, limits)
     if evicted is None:
         return _limit_message(change, others, category, size, adds, limits)
@@ -154,14 +167,15 @@ def _limit_message(
     count = sum(each.category == key_type for each in others.values())
     most = _max_count(key_type, limits)
     if is_new and count + 1 > most:
-        what = "logins" if key_type == LOGIN_TYPE else "access keys"
+        what = {LOGIN_TYPE: "logins", EXPORT_CATEGORY: "exported access keys"}.get(key_type, "access keys")
         how = "" if key_type == LOGIN_TYPE else ", or have an administrator raise the setting access_keys_per_owner"
         return f'{field} "{name}" has {count} {what}, and the limit is {most}; delete those that are not needed{how}'
     total = sum(each.size for each in others.values()) + size
+    each = BYTES_PER_EXPORT if key_type == EXPORT_CATEGORY else BYTES_PER_KEY
     return (
         f'the access keys of {field} "{name}" would take {total} bytes in total, and the limit is {limits.max_bytes}; '
         "delete those that are not needed, use fewer labels, annotations and scope entries, or have an administrator "
-        f"raise the setting access_keys_per_owner, which allows {BYTES_PER_KEY >> 10} KiB for each"
+        f"raise the setting access_keys_per_owner, which allows {each >> 10} KiB for each"
     )
 
 

@@ -1,8 +1,9 @@
 """Records the last use of access keys and writes it to `status.lastActivity` in the background.
 
 A request only updates a dictionary (`record_use`); a background task writes the status. A key is written at most once
-per cooldown period, by default once a minute, and more often if its expiry depends on the last use
-(`domain/key_lifetime.py`). Replicas and workers see what others have written, so they do not write the same again.
+per cooldown period, by default once a minute, once an hour if a program uses it all the time, and more often if its
+expiry depends on the last use (`domain/key_lifetime.py`). Replicas and workers see what others have written, so they do
+not write the same again.
 
 Workers of one server also share the uses of keys that expire soon after their last use, once a second.
 """

@@ -54,8 +54,9 @@ EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 CLUSTER_FIELD = "clusterName"
 
 _MAX_NAME = 253
-_OWN_LABEL_DOMAINS = ("service.sh/", "argocd.argoproj.io/", "x-k8s.io/", MANAGED_BY_LABEL)
-"""Labels of a Cluster that are not copied: those that say what an exported object is."""
+_OWN_LABEL_DOMAINS = ("service.sh/", "argoproj.io/", "x-k8s.io/", "app.kubernetes.io/")
+"""Labels of a Cluster that are not copied: those that say what an exported object is, and whose. Argo CD takes one with
+`app.kubernetes.io/instance` for a part of the application of that name, and may delete it with that."""
 
 
 class ExportFormat(StrEnum):
@@ -102,6 +103,20 @@ class DeclaredExport:
         return DeclaredExport(
             namespace, annotations.get(USER_ANNOTATION) or "", annotations.get(SELECTOR_ANNOTATION) or ""
         )
+
+
+def find_connection_problem(cluster: Object, system_namespace: str) -> str:
+    """Why the server writes no keys into a cluster that is connected as it is; empty if it does.
+
+    Who writes the kubeconfig Secret leads the Cluster elsewhere. In the system namespace, only administrators do.
+    """
+    namespace = get_path(cluster, "spec.config.secretNamespace") or system_namespace
+    if get_path(cluster, "spec.networkPeer") or namespace == system_namespace:
+        return ""
+    return (
+        f'its kubeconfig is in the namespace "{namespace}", where others than administrators may replace it and so get '
+        f"the access keys; move the Secret to {system_namespace}, or connect an agent"
+    )
 
 
 def is_due(end: datetime | None, ttl: int, now: datetime) -> bool:

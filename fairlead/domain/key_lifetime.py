@@ -6,6 +6,7 @@ Authentication, key issuing and the access key controller share them, so that th
 from datetime import UTC, datetime, timedelta
 
 from fairlead.core.clock import parse_rfc3339
+from fairlead.core.cluster_exports import EXPORT_LABEL
 from fairlead.core.objects import Object, get_path, metadata
 
 KEY_OWNER_FIELDS = ("user", "team", "subject")
@@ -14,6 +15,10 @@ MAX_TTL_SECONDS = 100 * 365 * 24 * 3600
 """100 years: effectively unlimited, and small enough to be added to a date."""
 COOLDOWN_SECONDS = 60
 """The minimum, and default, interval between two writes of status.lastActivity."""
+PROGRAM_COOLDOWN_SECONDS = 3600
+"""The default of keys that programs use without a pause: those of runners and agents, and exported ones."""
+COMPONENT_PREFIX = "service:"
+"""What the subjects of the keys of runners and agents begin with."""
 COOLDOWN_LABEL = "service.sh/cooldown-seconds"
 """With this label administrators set a longer interval for a key."""
 MAX_COOLDOWN_SECONDS = 999_999_999
@@ -67,12 +72,16 @@ def is_valid_cooldown(text: object) -> bool:
 
 
 def cooldown_seconds(key: Object) -> float:
-    """The interval between two writes of status.lastActivity. A short sliding TTL shortens the interval of the label.
+    """The interval between two writes of status.lastActivity, after the first use, which is written at once. A short
+    sliding TTL shortens the interval of the label.
 
     What is written is for other replicas, and for the next start. See also `is_short_sliding`.
     """
-    label = (metadata(key).get("labels") or {}).get(COOLDOWN_LABEL)
-    interval = float(str(label)) if is_valid_cooldown(label) else float(COOLDOWN_SECONDS)
+    labels = metadata(key).get("labels") or {}
+    label = labels.get(COOLDOWN_LABEL)
+    is_program = EXPORT_LABEL in labels or str(get_path(key, "spec.subject") or "").startswith(COMPONENT_PREFIX)
+    default = PROGRAM_COOLDOWN_SECONDS if is_program else COOLDOWN_SECONDS
+    interval = float(str(label)) if is_valid_cooldown(label) else float(default)
     if is_sliding(key):
         interval = min(interval, ttl_seconds(key) / 10)
     return max(float(COOLDOWN_SECONDS), interval)

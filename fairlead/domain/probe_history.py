@@ -1,6 +1,6 @@
 """The recent probes of a cluster, as a short text in its status.
 
-The status is written about every 30 seconds anyway, and so is this text, with all probes since: the history needs no
+The status is written about every five minutes anyway, and so is this text, with all probes since: the history needs no
 writes of its own, and every replica can read it. A sample takes about seven bytes, because the status is part of every
 list of clusters: `1763337600/12 5/13 5/!TimedOut 3/14!NotReady` has the seconds since the sample before (the first one,
 since 1970), the latency in milliseconds unless there was no response, and the reason of a failure.

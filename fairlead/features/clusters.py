@@ -62,7 +62,9 @@ def build_clusters_feature(services: Services) -> Feature:
     def build_controllers(leader: LeaderServices) -> tuple[Controller, ...]:
         return (
             ClusterController(leader.registry, group, SYSTEM_NAMESPACE, upstreams, names, url=settings.public_url),
-            ClusterCredentialController(leader.registry, group, SYSTEM_NAMESPACE, upstreams),
+            ClusterCredentialController(
+                leader.registry, group, SYSTEM_NAMESPACE, upstreams, follows_files=bool(folders)
+            ),
             *(KubeconfigFileController(leader.registry, SYSTEM_NAMESPACE, each) for each in folders),
             ClusterExportController(
                 registry=leader.registry,
@@ -80,7 +82,7 @@ def build_clusters_feature(services: Services) -> Feature:
         find_mounts=(find_gateways(group, settings.namespace_prefix),),
         mounts={CLUSTER: gateways, SPACE: gateways, VIRTUAL_CLUSTER: gateways},
         admission={
-            Phase.PROTECT: (protect_cluster_exports(group), protect_exported_keys(group)),
+            Phase.PROTECT: (protect_cluster_exports(group, SYSTEM_NAMESPACE), protect_exported_keys(group)),
             Phase.AUTHORIZE: (
                 check_cluster_secret(services.auth.authorize, group, SYSTEM_NAMESPACE, kubeconfig_problems),
             ),

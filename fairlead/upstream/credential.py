@@ -12,6 +12,7 @@ from typing import Any
 import jwt
 from cryptography import x509
 
+from fairlead.core.objects import get_path
 from fairlead.upstream.access import ClusterEndpoint
 
 TOKEN, CERTIFICATE = "token", "certificate"
@@ -30,6 +31,18 @@ class ServiceAccount:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundObject:
+    """The object of the cluster that a token ends with, in the namespace of its account."""
+
+    kind: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class Credential:
     """`type` is TOKEN or CERTIFICATE. `account`: whose token it is, if it is one of a service account. `user`: the
     name in the cluster, if the credential says it."""
@@ -38,6 +51,7 @@ class Credential:
     issued: datetime | None = None
     expires: datetime | None = None
     account: ServiceAccount | None = None
+    bound: BoundObject | None = None
     user: str = ""
     groups: tuple[str, ...] = ()
     """Those that a certificate says."""
@@ -69,8 +83,18 @@ def _read_token(token: str) -> Credential:
         issued=_read_time(claims.get("iat")),
         expires=_read_time(claims.get("exp")),
         account=ServiceAccount(match[1], match[2]) if match else None,
+        bound=_read_bound_object(claims.get("kubernetes.io")),
         user=subject if match else "",
     )
+
+
+def _read_bound_object(claim: Any) -> BoundObject | None:
+    """A token of a pod also names the node of the pod."""
+    for kind in ("Pod", "Secret", "Node"):
+        name, uid = (get_path(claim, f"{kind.lower()}.{field}") for field in ("name", "uid"))
+        if isinstance(name, str) and isinstance(uid, str):
+            return BoundObject(kind, name, uid)
+    return None
 
 
 def _read_time(value: Any) -> datetime | None:

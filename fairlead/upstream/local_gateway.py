@@ -17,7 +17,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 import orjson
-from httptools import HttpParserError, HttpRequestParser
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from fairlead.core.crypto.certificates import ensure_certificates
 from fairlead.core.errors import ApiError
@@ -100,7 +100,9 @@ class _Connections:
             if not await request.read_head():
                 return False
         except HttpParserError:
-            await _send_error(writer, HTTPStatus.BAD_REQUEST, "the request is not valid HTTP/1.1")
+            await _send_error(
+                writer, HTTPStatus.BAD_REQUEST, "the request is not valid HTTP/1.1, or asks for an upgrade"
+            )
             return False
         if not secrets.compare_digest(request.authorization, self._authorization):
             await _send_error(
@@ -196,7 +198,10 @@ class _RequestReader:
         self._size += len(data)
         if self._size > limit:
             raise HttpParserError("the request is too large")
-        self._parser.feed_data(data)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade:
+            raise HttpParserError("upgrades are not carried") from None
         return bool(data)
 
 

@@ -116,6 +116,26 @@ async def test_logins_have_a_limit_of_their_own_and_the_server_is_exempt() -> No
             await auth.create_key("another")
 
 
+async def test_keys_that_are_exported_take_nothing_of_the_limit_of_their_owner_and_have_one_of_their_own() -> None:
+    labels = {"service.sh/export": "argocd"}
+    async with open_auth_with_limits(2) as auth:
+        for number in range(20):
+            await auth.create_labelled_key(f"export-{number}", ADA, labels)
+        with pytest.raises(Forbidden, match='user "ada" has 20 exported access keys, and the limit is 20; delete'):
+            await auth.create_labelled_key("export-20", ADA, labels)
+        await auth.create_key("own")
+        await auth.create_key("other")
+        with pytest.raises(Forbidden, match='user "ada" has 2 access keys, and the limit is 2; delete'):
+            await auth.create_key("third")
+
+
+async def test_the_size_of_exported_keys_is_limited_too() -> None:
+    async with open_auth_with_limits(1) as auth:
+        labels = {"service.sh/export": "argocd", **large_labels(30_000)}
+        with pytest.raises(Forbidden, match=r"the limit is 20480; delete .*, which allows 2 KiB for each"):
+            await auth.create_labelled_key("large", ADA, labels)
+
+
 async def test_the_limit_of_logins_does_not_depend_on_the_other_rules_of_access_keys() -> None:
     """The server issues logins; if another rule allowed users to do so, this one would still bound them."""
     async with open_registry(rules=(enforce_key_limits(GROUP, KeyLimits(1, 1 << 20)),)) as api:

@@ -10,6 +10,7 @@ from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.write_options import WriteOptions
 from tests.harness.registry import RegistryFixture, open_registry
@@ -20,13 +21,19 @@ EDITOR = User("eve")
 """May write clusters, by a role."""
 MARKS = [("labels", "service.sh/export-destination"), ("annotations", "service.sh/export-namespace")]
 """What says of an access key where its Secret is."""
+EXPORT_MARKS = [
+    ("labels", "service.sh/export"),
+    ("labels", "service.sh/export-cluster"),
+    ("annotations", "service.sh/export-cluster-uid"),
+]
+"""What says what it was exported for."""
 DECLARED = {"service.sh/export-argocd": "argocd", "service.sh/export-user": "gitops"}
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[RegistryFixture]:
     async with open_registry(
-        rules=(protect_cluster_exports(MANAGEMENT_GROUP), protect_exported_keys(MANAGEMENT_GROUP))
+        rules=(protect_cluster_exports(MANAGEMENT_GROUP, SYSTEM_NAMESPACE), protect_exported_keys(MANAGEMENT_GROUP))
     ) as found:
         yield found
 
@@ -83,6 +90,25 @@ async def test_a_cluster_without_exports_is_led_elsewhere_as_before(api: Registr
     await api.patch("Cluster", "hub", lambda obj: obj["spec"].update(networkPeer=True), WriteOptions(EDITOR, "t"))
 
 
+async def test_a_kubeconfig_that_others_may_replace_leads_to_no_destination(api: RegistryFixture) -> None:
+    elsewhere = {"secretName": "s", "secretNamespace": "service-p-web"}
+    with pytest.raises(Invalid, match="others than administrators may replace it"):
+        await create(api, ADMIN, DECLARED, config=elsewhere)
+    await create(api, ADMIN, DECLARED, config={"secretName": "s", "secretNamespace": SYSTEM_NAMESPACE})
+    with pytest.raises(Invalid, match="move the Secret to service-system"):
+        await api.patch("Cluster", "hub", lambda obj: obj["spec"].update(config=elsewhere), WriteOptions(ADMIN, "t"))
+
+
+async def test_only_an_administrator_makes_a_cluster_with_such_a_kubeconfig_a_destination(
+    api: RegistryFixture,
+) -> None:
+    await create(api, EDITOR, {}, config={"secretName": "s", "secretNamespace": "service-p-web"})
+    with pytest.raises(Forbidden, match="only administrators"):
+        await annotate(api, EDITOR, DECLARED)
+    with pytest.raises(Invalid, match="move the Secret to service-system"):
+        await annotate(api, ADMIN, DECLARED)
+
+
 @pytest.mark.parametrize(
     ("annotations", "name", "why"),
     [
@@ -113,13 +139,30 @@ async def create_key(api: RegistryFixture, by: User, **meta: Any) -> Object:
 async def test_only_the_server_says_where_the_secret_of_a_key_is(
     api: RegistryFixture, by: User, field: str, name: str
 ) -> None:
-    with pytest.raises(Forbidden, match="only the server sets or changes the label"):
+    with pytest.raises(Forbidden, match="only the server sets or changes metadata"):
         await create_key(api, by, **{field: {name: "hub"}})
     await create_key(api, by, **{field: {"other": "x"}})
     with pytest.raises(Forbidden, match="only the server"):
         await api.patch(
             "OwnedAccessKey", "mine", lambda obj: obj["metadata"][field].update({name: "hub"}), WriteOptions(by, "t")
         )
+
+
+@pytest.mark.parametrize(("field", "name"), EXPORT_MARKS)
+async def test_what_a_key_was_exported_for_is_set_when_it_is_created_and_then_stays(
+    api: RegistryFixture, field: str, name: str
+) -> None:
+    await create_key(api, EDITOR, **{field: {name: "argocd", "other": "x"}})
+    for changed in ({"other": "x"}, {name: "elsewhere"}):
+
+        def change(obj: Object, changed: Object = changed) -> None:
+            obj["metadata"][field] = changed
+
+        with pytest.raises(Forbidden, match="which marks exported keys; leave it as it is"):
+            await api.patch("OwnedAccessKey", "mine", change, WriteOptions(EDITOR, "t"))
+    await api.patch(
+        "OwnedAccessKey", "mine", lambda obj: obj["metadata"][field].update(other="y"), WriteOptions(EDITOR, "t")
+    )
 
 
 @pytest.mark.parametrize(("field", "name"), MARKS)
@@ -132,7 +175,7 @@ async def test_others_neither_change_nor_remove_the_marks_of_the_server(
         def change(obj: Object, changed: Object = changed) -> None:
             obj["metadata"][field] = changed
 
-        with pytest.raises(Forbidden, match="leave them as they are"):
+        with pytest.raises(Forbidden, match="leave it as it is"):
             await api.patch("OwnedAccessKey", "mine", change, WriteOptions(EDITOR, "t"))
     await api.patch(
         "OwnedAccessKey", "mine", lambda obj: obj["spec"].update(displayName="Mine"), WriteOptions(EDITOR, "t")

@@ -110,6 +110,33 @@ async def test_a_key_is_written_at_most_once_a_minute() -> None:
             assert 1 <= count_commits(auth) - before <= 10
 
 
+@pytest.mark.parametrize(
+    ("labels", "owner"),
+    [
+        ({}, {"subject": "service:runner:one"}),
+        ({}, {"subject": "service:agent:berlin"}),
+        ({"service.sh/export": "argocd"}, {"user": "ada"}),
+    ],
+    ids=["runner", "agent", "export"],
+)
+@on_virtual_time
+async def test_the_use_of_the_key_of_a_program_is_stored_at_once_and_then_once_an_hour(
+    labels: dict[str, str], owner: dict[str, str]
+) -> None:
+    async with open_auth() as auth:
+        await auth.create_labelled_key("k", ROOT, labels, **owner)
+        async with run_tracker(auth):
+            await asyncio.sleep(100)
+            auth.last_used.record_use(ADA_WITH_KEY)
+            await asyncio.sleep(2)
+            assert stored_last_use(auth) == timestamp_at(100)
+            before = count_commits(auth)
+            for _ in range(6 * 60):
+                auth.last_used.record_use(ADA_WITH_KEY)
+                await asyncio.sleep(60)
+            assert 5 <= count_commits(auth) - before <= 6
+
+
 @on_virtual_time
 async def test_the_cooldown_label_reduces_the_writes() -> None:
     async with open_auth() as auth:

@@ -23,7 +23,14 @@ CLUSTER: dict[str, Any] = {
     "metadata": {
         "name": "berlin",
         "uid": "u-berlin",
-        "labels": {"env": "prod", "service.sh/x": "1", "argocd.argoproj.io/secret-type": "repository"},
+        "labels": {
+            "env": "prod",
+            "service.sh/x": "1",
+            "argocd.argoproj.io/secret-type": "repository",
+            "argocd.argoproj.io/auto-label-cluster-info": "true",
+            "app.kubernetes.io/instance": "guestbook",
+            "app.kubernetes.io/managed-by": "argocd",
+        },
     },
     "spec": {"displayName": "Berlin"},
     "status": {

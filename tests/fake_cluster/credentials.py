@@ -158,7 +158,11 @@ class IssuingCluster:
                 f"{seconds}: may not specify a duration less than 10 minutes"
             )
             return build_status_response(422, "Invalid", message)
-        token = self.tokens.issue(namespace, name, seconds=min(seconds, self.max_seconds))
+        bound = body["spec"].get("boundObjectRef") or {}
+        pod = str(bound.get("name") or "")
+        if pod and self.tokens.pods.get((namespace, pod)) != bound["uid"]:
+            return build_status_response(404, "NotFound", f'pods "{pod}" not found')
+        token = self.tokens.issue(namespace, name, pod=pod, seconds=min(seconds, self.max_seconds))
         return build_json_response({**body, "status": {"token": self.edit_token(token)}}, 201)
 
     def _handle_certificate_request(self, request: RecordedRequest, user: str, body: dict[str, Any]) -> CannedResponse:

@@ -192,8 +192,7 @@ class FakeKube:
         if method == "PATCH":
             return self._apply(path, body or {})
         if method == "GET" and existing is None and self._is_collection(path):
-            list_head = {"kind": "List", "metadata": {"resourceVersion": str(self.history.version)}}
-            return OK, {**list_head, "items": self._list_objects(path, query)}
+            return OK, self._list_page(path, query)
         if existing is None:
             return _build_failure(404, "NotFound", f"{path} not found")
         if method == "DELETE":
@@ -206,6 +205,15 @@ class FakeKube:
 
     def _is_collection(self, path: str) -> bool:
         return any(path.rpartition("/")[2] == each["name"] for served in API_RESOURCES.values() for each in served)
+
+    def _list_page(self, path: str, query: dict[str, list[str]]) -> Object:
+        """With `limit`, a page; the token of the next one is the number of objects before it."""
+        found = self._list_objects(path, query)
+        start = int(query.get("continue", ["0"])[0])
+        end = start + int(query["limit"][0]) if "limit" in query else len(found)
+        more = {"continue": str(end)} if end < len(found) else {}
+        meta = {"resourceVersion": str(self.history.version), **more}
+        return {"kind": "List", "metadata": meta, "items": found[start:end]}
 
     def _list_objects(self, path: str, query: dict[str, list[str]]) -> list[Object]:
         selector = query.get("labelSelector", [""])[0]

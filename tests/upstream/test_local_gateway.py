@@ -192,6 +192,8 @@ HEAD = b"host: x\r\nauthorization: Bearer TOKEN\r\n"
         b"POST / HTTP/1.1\r\n" + HEAD + b"transfer-encoding: chunked\r\n\r\nzz\r\n",
         b"POST / HTTP/1.1\r\n" + HEAD + b"content-length: 9999999\r\n\r\n" + b"x" * (9 * 2**20),
         b"GET /a/../b HTTP/1.1\r\n" + HEAD + b"\r\n",
+        b"GET /version HTTP/1.1\r\n" + HEAD + b"connection: upgrade\r\nupgrade: websocket\r\n\r\n",
+        b"CONNECT x:443 HTTP/1.1\r\n" + HEAD + b"\r\n",
     ],
 )
 async def test_what_is_not_a_request_gets_400(fake_cluster: FakeCluster, content: bytes) -> None:

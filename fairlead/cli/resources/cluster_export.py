@@ -2,11 +2,12 @@
 
 A cluster Secret of Argo CD contains an access key, which is created for it. The value of a key cannot be read again, so
 a later run prints only the Secrets of clusters without a key in the first half of its life: a job that runs the command
-now and then writes what is due, and nothing else. A ClusterProfile contains no key: its consumer runs `fairlead
-credential --cluster-info`.
+now and then writes what is due, and nothing else. Whether a Secret was applied is seen by the use of its key: only then
+do former keys end, and if the tool still uses a former one, the Secret is printed again. A ClusterProfile contains no
+key: its consumer runs `fairlead credential --cluster-info`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -45,6 +46,8 @@ from fairlead.core.objects import Object, get_path, metadata, name_of
 CLUSTERS, KEYS = "clusters", "ownedaccesskeys"
 DEFAULT_TTL_SECONDS = 30 * 24 * 3600
 DEFAULT_OVERLAP_SECONDS = 24 * 3600
+UNUSED_SECONDS = 3600
+"""How old a new key is before it counts as not applied, if the tool still uses a former one."""
 DEFAULT_NAMESPACES = {ExportFormat.ARGOCD: "argocd", ExportFormat.CLUSTERPROFILE: "default"}
 DEPRECATED_RULES = "spec.scope.rules is deprecated"
 """The warning about every scope with rules. No other entry restricts a key to a gateway alone."""
@@ -91,7 +94,7 @@ class ClusterExportOptions:
         int | None,
         flag(
             "--overlap",
-            help="How long keys that are replaced stay valid.",
+            help="How long keys that are replaced stay valid after a newer one is used.",
             parser=parse_duration,
             metavar="TIME",
             default="1d",
@@ -114,7 +117,8 @@ def command(options: ClusterExportOptions) -> None:
     """Print cluster Secrets of Argo CD, or ClusterProfiles, that lead to clusters through their gateways.
 
     Each Secret has an access key of its own, for the gateway of its cluster alone. A key lasts 30 days. Run again, the
-    command prints the Secrets of new clusters, and of those whose key is past half of its life; with --rotate, all.
+    command prints the Secrets of new clusters, and of those whose key is past half of its life or was not applied; with
+    --rotate, all. It ends former keys of clusters whose newer key is in use.
     """
     _check_options(options)
     with (
@@ -138,8 +142,8 @@ def command(options: ClusterExportOptions) -> None:
             # Also after an error in between: the values of keys that exist by now are not shown again.
             if exporter.secrets:
                 write(_encode(exporter.secrets))
-        exporter.end_replaced_keys()
         print_note(f"exported {len(secrets)} of {len(clusters)} clusters; the Secrets contain access keys")
+        exporter.end_replaced_keys()
 
 
 def _check_options(options: ClusterExportOptions) -> None:
@@ -183,6 +187,7 @@ class _SecretExporter:
         self._gateways = gateways
         self._now = now
         self._replaced: list[Object] = []
+        """Keys that end after the overlap."""
         self.secrets: list[Object] = []
 
     def export(self, clusters: Iterable[Object]) -> list[Object]:
@@ -191,16 +196,30 @@ class _SecretExporter:
         keys = list(self._client.list(KEYS, labels=selector))
         with name_flags(self._client):
             for cluster in clusters:
-                valid = list(self._valid_keys(keys, cluster, owner))
-                current = next((each for each in valid if not self._is_due(each)), None)
-                if current is not None and not self._options.rotate:
-                    print_note(
-                        f"{name_of(cluster)}: its key {name_of(current)} is not due for renewal; --rotate replaces it"
-                    )
+                valid = sorted(self._valid_keys(keys, cluster, owner), key=_creation, reverse=True)
+                used = next((number for number, each in enumerate(valid) if _last_use(each)), len(valid))
+                self._replaced.extend(valid[used + 1 :])
+                if self._is_current(name_of(cluster), valid[: used + 1]) and not self._options.rotate:
                     continue
                 self.secrets.append(self._build_secret(cluster))
-                self._replaced.extend(valid)
+                self._replaced.extend(valid[1:used])  # of those that were not applied, one may just be
         return self.secrets
+
+    def _is_current(self, cluster: str, keys: Sequence[Object]) -> bool:
+        """Whether the newest key needs no successor. `keys`: the newest first, up to the last that was used."""
+        if not keys or self._is_due(keys[0]):
+            return False
+        newest, *former = keys
+        age = self._now - (parse_time(_creation(newest)) or self._now)
+        if former and _last_use(former[-1]) and age.total_seconds() > UNUSED_SECONDS:
+            print_note(
+                f"{cluster}: its key {name_of(newest)} was never used, but {name_of(former[-1])} is: was the Secret "
+                "applied? Here is another one"
+            )
+            return False
+        if not self._options.rotate:
+            print_note(f"{cluster}: its key {name_of(newest)} is not due for renewal; --rotate replaces it")
+        return True
 
     def _valid_keys(self, keys: Iterable[Object], cluster: Object, owner: tuple[str, str]) -> Iterator[Object]:
         """The keys of this cluster, and not of a former one of its name, that the owner can use."""
@@ -232,15 +251,25 @@ class _SecretExporter:
         return build_argocd_secret(cluster, self._gateways, key, namespace, options.argocd_project or "")
 
     def end_replaced_keys(self) -> None:
-        """Lets former keys end after the overlap. They are valid until then, so that the Secrets can be applied."""
+        """Lets keys end after the overlap that a newer one in use has replaced."""
         overlap = max(1, DEFAULT_OVERLAP_SECONDS if self._options.overlap is None else self._options.overlap)
         for key in self._replaced:
-            created = parse_time(metadata(key).get("creationTimestamp")) or self._now
+            created = parse_time(_creation(key)) or self._now
             ttl = int((self._now - created).total_seconds()) + overlap
             if ttl < int(get_path(key, "spec.ttl") or 0):
                 self._client.patch(KEYS, name_of(key), {"spec": {"ttl": ttl}})
         if self._replaced:
-            print_note(f"the keys that are replaced end in {format_duration(overlap)} at most")
+            print_note(f"{len(self._replaced)} keys that were replaced end in {format_duration(overlap)} at most")
+        if self.secrets:
+            print_note("former keys end when a later run finds the new ones in use, or when they expire")
+
+
+def _creation(key: Object) -> str:
+    return str(metadata(key).get("creationTimestamp") or "")
+
+
+def _last_use(key: Object) -> object:
+    return get_path(key, "status.lastActivity")
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from fairlead.core.objects import Object, get_path, name_of
 COLUMNS = ("NAME", "PHASE", "ONLINE", "VERSION", "REASON", "AGE")
 CONNECTED, READY, STALLED, ADMINISTRATORS_BOUND = "Connected", "Ready", "Stalled", "AdministratorsBound"
 GOOD, BAD, WARNING = "✓", "✗", "!"
-STALE_SECONDS = 90
-"""Seconds without an update after which a status is stale; the server updates lastProbeTime every 30 seconds."""
+STALE_SECONDS = 660
+"""Seconds without an update after which a status is stale; the server updates lastProbeTime every five minutes."""
 
 
 def table_row(cluster: Object, now: datetime) -> Sequence[str]:

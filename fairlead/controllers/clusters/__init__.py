@@ -7,6 +7,7 @@
 - `identity.py`: records in the cluster which installation uses which prefix of user names
 - `credentials.py`: the controller that renews stored credentials, and reports those that expire
 - `kubeconfig_files.py`: the controller of Secrets that follow a file
+- `rights.py`: permissions in a cluster, and how it is asked for them
 - `renewal.py`: requests a new credential from a cluster, and tries it
 - `admin_binding.py`: the ClusterRoleBinding of Fairlead's administrators in the cluster
 - `removal.py`: the finalizer: cleanup in the cluster when a Cluster is deleted

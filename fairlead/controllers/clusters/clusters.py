@@ -59,7 +59,7 @@ from fairlead.upstream.upstream import Upstream
 
 IndexKey = TypeVar("IndexKey")
 
-STATUS_REFRESH_SECONDS, DETAILS_TTL_SECONDS, BINDING_RETRY_SECONDS = 30.0, 60.0, 300.0
+STATUS_REFRESH_SECONDS, DETAILS_TTL_SECONDS, BINDING_RETRY_SECONDS = 300.0, 60.0, 300.0
 """How long a status is not rewritten if only its times differ, how long details of a probe are reused, and the retry
 interval for binding the administrators."""
 START_JITTER_SECONDS = 2.0

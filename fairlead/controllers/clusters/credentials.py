@@ -1,10 +1,11 @@
 """Renews the stored credentials of clusters that are dialled, and reports those that expire.
 
-A credential is renewed at half of its life, with itself, and only in its own cluster (`renewal.py`). The new one is
-tried before it replaces the old one in the Secret, with a compare-and-swap against the kubeconfig that it was made
-from: of two writers, one wins, and the other's credential is not used. If the process ends between the request and the
-write, the stored one is still valid, and the next leader asks again. Everything that connects to the cluster follows
-the Secret as it does when a person changes it.
+A credential is renewed at half of its life, with itself, and only in its own cluster (`renewal.py`). The status has the
+time of that: the times in a credential are of the clock of the cluster. The new one is tried before it replaces the old
+one in the Secret, with a compare-and-swap against the kubeconfig that it was made from: of two writers, one wins, and
+the other's credential is not used. If the process ends between the request and the write, the stored one is still
+valid, and the next leader asks again. Everything that connects to the cluster follows the Secret as it does when a
+person changes it.
 
 The condition `CredentialExpires` exists while a person has to act: a credential that is not renewed expires soon, or
 renewing fails. `status.credentialExpiry` has the facts.
@@ -23,16 +24,19 @@ from datetime import datetime, timedelta
 from fairlead.controllers.clusters.clusters import ClusterIndex
 from fairlead.controllers.clusters.kubeconfig_files import kubeconfig_file
 from fairlead.controllers.clusters.renewal import (
+    CLOCKS_DIFFER,
     FAILED,
     RenewalError,
     check_rights,
+    find_clock_problem,
     find_postponed_renewal,
+    next_renewal_time,
     reason_not_renewable,
     renewal_time,
     request_credential,
     try_credential,
 )
-from fairlead.core.clock import timestamp
+from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.errors import ApiError, NotFound
 from fairlead.core.json import decode as decode_json
 from fairlead.core.objects import Object, get_path, metadata, name_of
@@ -118,7 +122,11 @@ class _Progress:
 
     digest: str
     next_attempt: datetime
+    due: datetime
+    """When half of its life is over, by the clock of this server."""
     problem: RenewalError | None = None
+    failures: int = 0
+    """Attempts in a row that have failed for a reason that may pass."""
     replaced: str = ""
     """Digest of the kubeconfig that the last one of ours has replaced."""
     written: int = 0
@@ -128,13 +136,23 @@ class _Progress:
 class ClusterCredentialController:
     name, workers = "cluster-credentials", 50
 
-    def __init__(self, registry: Registry, api_group: str, system_namespace: str, upstreams: UpstreamRegistry) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        api_group: str,
+        system_namespace: str,
+        upstreams: UpstreamRegistry,
+        *,
+        follows_files: bool = False,
+    ) -> None:
+        """`follows_files`: whether this server has a folder with kubeconfigs that Secrets follow."""
         self.watches = ((api_group, CLUSTERS), ("", "secrets"))
         self._registry = registry
         self._clusters = registry.resource(api_group, CLUSTERS)
         self._secrets = registry.resource("", "secrets")
         self._system_namespace = system_namespace
         self._upstreams = upstreams
+        self._follows_files = follows_files
         self._index = ClusterIndex()
         self._progress: dict[Key, _Progress] = {}
 
@@ -158,7 +176,7 @@ class ClusterCredentialController:
             await self._write_status(cluster, {}, None)
             return None
         reason_against = self._reason_against_renewal(cluster, stored)
-        progress = None if reason_against else self._progress_of(key, stored)
+        progress = None if reason_against else self._progress_of(key, cluster, stored)
         if progress is not None and stored.revision < progress.written:
             return VIEW_SECONDS
         now = self._registry.clock.now()
@@ -169,9 +187,9 @@ class ClusterCredentialController:
         ):
             return VIEW_SECONDS
         now = self._registry.clock.now()
-        problem = progress.problem if progress is not None else None
+        problem = progress.problem if progress is not None and progress.failures != 1 else None
         expiry = _find_expiry(cluster, stored.credential, problem, reason_against, now)
-        await self._write_status(cluster, _describe(stored.credential, expiry, progress is not None), expiry)
+        await self._write_status(cluster, _describe(stored.credential, expiry, progress), expiry)
         return _seconds_until_next(stored.credential, progress, now)
 
     def _read_stored(self, cluster: Object) -> _Stored | None:
@@ -187,7 +205,7 @@ class ClusterCredentialController:
             endpoint = self._upstreams.load_endpoint(ref)
         except NotConnected:
             return None
-        follows_file = bool(kubeconfig_file(decode(entry)))
+        follows_file = self._follows_files and bool(kubeconfig_file(decode(entry)))
         return _Stored(ref, entry.revision, kubeconfig, endpoint, read_credential(endpoint), follows_file)
 
     def _reason_against_renewal(self, cluster: Object, stored: _Stored) -> str:
@@ -200,7 +218,7 @@ class ClusterCredentialController:
             return "its Secret follows a file; renew it there"
         return reason_not_renewable(stored.credential)
 
-    def _progress_of(self, key: Key, stored: _Stored) -> _Progress:
+    def _progress_of(self, key: Key, cluster: Object, stored: _Stored) -> _Progress:
         progress = self._progress.get(key)
         if progress is not None and (progress.digest == stored.digest or stored.revision < progress.written):
             return progress
@@ -208,9 +226,9 @@ class ClusterCredentialController:
         problem = OVERWRITTEN if replaced == stored.digest else None
         now = self._registry.clock.now()
         # The rights are checked now, if there is not much time left.
-        due = renewal_time(stored.credential)
+        due = _recorded_renewal(cluster, stored.credential, now) or renewal_time(stored.credential, now)
         first = now if is_soon(stored.credential, now) else due
-        found = self._progress[key] = _Progress(stored.digest, max(first, now), problem, replaced)
+        found = self._progress[key] = _Progress(stored.digest, max(first, now), due, problem, replaced=replaced)
         return found
 
     async def _attempt(self, key: Key, cluster: Object, stored: _Stored, progress: _Progress) -> bool:
@@ -218,27 +236,30 @@ class ClusterCredentialController:
         one is stored."""
         credential = stored.credential
         now = self._registry.clock.now()
-        due = renewal_time(credential)
         progress.next_attempt = now + _retry_delay(credential, now)
         if progress.replaced == stored.digest:  # another one would be overwritten, too
             return False
         try:
             client = KubeClient(self._upstreams.system_upstream(name_of(cluster)), REQUEST_SECONDS)
-            if due > now:
-                progress.next_attempt = min(progress.next_attempt, due)
+            if progress.due > now:
+                progress.next_attempt = min(progress.next_attempt, progress.due)
                 await check_rights(client, credential)
-                progress.problem = None
+                progress.problem, progress.failures = None, 0
                 return False
             return await self._renew(key, cluster, stored, client)
         except RenewalError as error:
-            progress.problem = error
+            problem = error
         except InvalidKubeconfig as error:
             message = f"the cluster's new credential cannot be used: {error}; the old one stays in use"
-            progress.problem = RenewalError(FAILED, message)
+            problem = RenewalError(FAILED, message)
         except NotConnected as error:
-            progress.problem = RenewalError(FAILED, error.message)
+            problem = RenewalError(FAILED, error.message)
         except ApiError as error:
-            progress.problem = RenewalError(FAILED, f"the new credential cannot be stored: {error.message}")
+            problem = RenewalError(FAILED, f"the new credential cannot be stored: {error.message}")
+        progress.problem = problem
+        progress.failures = progress.failures + 1 if problem.reason == FAILED else 0
+        if progress.failures == 1:  # it may pass: it is not reported before it has failed again
+            progress.next_attempt = now + timedelta(seconds=MIN_RETRY_SECONDS)
         return False
 
     async def _renew(self, key: Key, cluster: Object, stored: _Stored, client: KubeClient) -> bool:
@@ -247,9 +268,10 @@ class ClusterCredentialController:
         kubeconfig = with_user_fields(stored.kubeconfig, fields)
         renewed = read_credential(parse_kubeconfig(kubeconfig))
         until = find_postponed_renewal(stored.credential, renewed, self._registry.clock.now())
+        progress = self._progress[key]
         if until is not None:
-            self._progress[key].next_attempt = until
-            self._progress[key].problem = None
+            progress.next_attempt = progress.due = until
+            progress.problem, progress.failures = None, 0
             return False
         trial = self._upstreams.open_trial_upstream(stored.ref, kubeconfig)
         try:
@@ -259,9 +281,13 @@ class ClusterCredentialController:
         revision = await self._store(stored, kubeconfig)
         if not revision:  # another writer has stored another one meanwhile
             return False
+        now = self._registry.clock.now()
+        due = next_renewal_time(renewed, now)
         self._progress[key] = _Progress(
             digest=kubeconfig_digest(kubeconfig),
-            next_attempt=renewal_time(renewed),
+            next_attempt=due,
+            due=due,
+            problem=find_clock_problem(renewed, now),
             replaced=stored.digest,
             written=revision,
         )
@@ -332,7 +358,8 @@ def _find_expiry(
             f"{f' ({cause})' if cause else ''}; {advice}",
         )
     if problem is not None:
-        return Expiry(problem.reason, f"{end}, and cannot be renewed: {problem.message}")
+        verb = "" if problem.reason in (OVERWRITTEN.reason, CLOCKS_DIFFER) else "cannot be renewed: "
+        return Expiry(problem.reason, f"{end}; {verb}{problem.message}")
     is_late = is_soon(credential, now)
     if get_path(cluster, "spec.local") and credential.lifetime is not None:
         is_late = credential.expires - now < credential.lifetime / LOCAL_SHARE
@@ -341,13 +368,22 @@ def _find_expiry(
     return None
 
 
-def _describe(credential: Credential, expiry: Expiry | None, is_renewed: bool) -> Object:
+def _recorded_renewal(cluster: Object, credential: Credential, now: datetime) -> datetime | None:
+    """When this credential is to be renewed, as an earlier process has written it into the status."""
+    facts = get_path(cluster, f"status.{FACTS_FIELD}") or {}
+    due = parse_rfc3339(facts.get("renewalTimestamp"))
+    if due is None or credential.expires is None or facts.get("expirationTimestamp") != timestamp(credential.expires):
+        return None
+    return min(due, now + credential.lifetime / 2) if credential.lifetime is not None else None
+
+
+def _describe(credential: Credential, expiry: Expiry | None, progress: _Progress | None) -> Object:
     """`status.credentialExpiry`."""
     if credential.expires is None:
         return {"type": credential.type, "state": UNLIMITED}
     state = VALID if expiry is None else EXPIRED if expiry.reason == EXPIRED else EXPIRING
     facts = {"type": credential.type, "state": state, "expirationTimestamp": timestamp(credential.expires)}
-    return {**facts, "renewalTimestamp": timestamp(renewal_time(credential))} if is_renewed else facts
+    return {**facts, "renewalTimestamp": timestamp(progress.due)} if progress is not None else facts
 
 
 def _retry_delay(credential: Credential, now: datetime) -> timedelta:

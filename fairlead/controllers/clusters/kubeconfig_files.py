@@ -92,7 +92,10 @@ class KubeconfigFileController:
 def read_kubeconfig_file(folder: Path, name: str) -> bytes:
     """Reads a file below the folder, also through links that stay in it. Raises UnusableFile."""
     root = folder.resolve()
-    path = (root / name).resolve()
+    try:
+        path = (root / name).resolve()
+    except (OSError, RuntimeError, ValueError):  # links without an end; a name that no file can have
+        raise UnusableFile(f"the file {name!a} cannot be found: its name or a link on the way is not valid") from None
     if not path.is_relative_to(root) or path == root:
         raise UnusableFile(f'the file "{name}" is not in the folder of the setting cluster_kubeconfig_folder')
     try:

@@ -19,6 +19,7 @@ from typing import Any
 
 import orjson
 
+from fairlead.controllers.clusters.rights import REVIEWS_PATH, Right
 from fairlead.controllers.clusters.status import ClusterDetails, Probe, ProbeFailure, ProbeResult
 from fairlead.core.objects import Object, get_path
 from fairlead.core.user import IMPERSONATOR_EXTRA_KEY
@@ -27,44 +28,18 @@ from fairlead.upstream.errors import AddressBlocked, ProtocolError, TimedOut, Tl
 from fairlead.upstream.kube_client import decode_object
 from fairlead.upstream.upstream import Request, Upstream
 
-REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 AUTHENTICATION = "authentication.k8s.io"
 ROLE_COMMAND = "fairlead cluster role"
 """The command that prints a ClusterRole for the credential."""
 OPTIONAL_SEVERITY = "Warning"
 
 
-@dataclass(frozen=True, slots=True)
-class ImpersonationRight:
-    """The permission to impersonate all names of a resource."""
-
-    resource: str
-    group: str = ""
-    subresource: str = ""
-
-    def __str__(self) -> str:
-        resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
-        return f"{resource} ({self.group})" if self.group else resource
-
-    def review(self) -> Object:
-        attributes = {"verb": "impersonate", "resource": self.resource}
-        if self.group:
-            attributes["group"] = self.group
-        if self.subresource:
-            attributes["subresource"] = self.subresource
-        return {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
-
-
 REQUIRED_RIGHTS = (
-    ImpersonationRight("users"),
-    ImpersonationRight("groups"),
-    ImpersonationRight("uids", AUTHENTICATION),
+    Right("impersonate", "users"),
+    Right("impersonate", "groups"),
+    Right("impersonate", "uids", AUTHENTICATION),
 )
-EXTRA_RIGHT = ImpersonationRight("userextras", AUTHENTICATION, IMPERSONATOR_EXTRA_KEY)
+EXTRA_RIGHT = Right("impersonate", "userextras", AUTHENTICATION, IMPERSONATOR_EXTRA_KEY)
 
 SendReview = Callable[[Object], Awaitable[tuple[int, object]]]
 """Sends a review. Returns the status and the body of the response."""
@@ -80,7 +55,7 @@ class RightsReview:
 
 async def review_rights(send: SendReview) -> RightsReview:
     """If the cluster does not serve this API, nothing is known and nothing is reported as missing."""
-    missing: list[ImpersonationRight] = []
+    missing: list[Right] = []
     for right in REQUIRED_RIGHTS:
         allowed = await _is_allowed(send, right)
         if allowed is None:
@@ -94,13 +69,13 @@ async def review_rights(send: SendReview) -> RightsReview:
     return RightsReview((required, _extra_probe(await _is_allowed(send, EXTRA_RIGHT))))
 
 
-async def _is_allowed(send: SendReview, right: ImpersonationRight) -> bool | None:
+async def _is_allowed(send: SendReview, right: Right) -> bool | None:
     status, body = await send(right.review())
     allowed = get_path(body, "status.allowed")
     return allowed if status in (200, 201) and isinstance(allowed, bool) else None
 
 
-def _describe_missing(missing: Sequence[ImpersonationRight]) -> str:
+def _describe_missing(missing: Sequence[Right]) -> str:
     return (
         f"the stored credential may not impersonate {', '.join(map(str, missing))}, so the cluster rejects requests "
         f"through gateways; grant that for all names: `{ROLE_COMMAND} gateways` prints a suitable role"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead.controllers.clusters.status import ClusterDetails, ProbeResult
-from fairlead.domain.probe_history import MAX_SAMPLES, ProbeSample
+from fairlead.domain.probe_history import ProbeSample
 
 HEALTHY_SECONDS, UNREACHABLE_SECONDS, NOT_READY_SECONDS, RETRY_SECONDS = 5.0, 3.0, 2.0, 1.0
 """Seconds until the next probe of a cluster that is healthy; that is unreachable or unusable; that is reachable but not
@@ -20,6 +20,8 @@ ready; and after a first failure, before it is reported."""
 NO_CONFIG_SECONDS = 30.0
 """Seconds between probes of a cluster without a usable kubeconfig: its secret is watched anyway."""
 HINT_INTERVAL_SECONDS: Final = 1.0
+MAX_UNWRITTEN = 400
+"""How many probes are remembered until the status is written: those of more than five minutes, one a second."""
 NEVER = float("-inf")
 NOT_SCHEDULED = float("inf")
 
@@ -45,7 +47,7 @@ class ProbeSchedule:
     """When the last probe that a hint triggered was, or will be, due."""
     hint_due: float = NOT_SCHEDULED
     """When the probe that a hint triggered is due."""
-    samples: deque[ProbeSample] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
+    samples: deque[ProbeSample] = field(default_factory=lambda: deque(maxlen=MAX_UNWRITTEN))
     """The probes since the status was last written."""
 
     @property

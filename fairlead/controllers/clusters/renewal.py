@@ -9,12 +9,16 @@ A client certificate is renewed by the CSR API: the server requests one for the 
 certificates, with a new key, approves the request itself, and waits for the certificate. The key is in the memory of
 this process until it is stored. Rights are checked first, so that no requests are left without approval.
 
+A token that is bound to an object, such as a pod, is replaced by one that is bound to the same, and ends with it too.
+
+The clock of the cluster may differ from that of this server. A credential that was just issued is renewed after half of
+its life has passed here, whatever times it has: by those, it could be due at once, again and again, or too late.
+
 Messages end up in conditions. They have no text from the cluster.
 """
 
 import asyncio
 from base64 import b64decode, b64encode
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -24,13 +28,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from fairlead.controllers.clusters.rights import REVIEWS_PATH, Right
 from fairlead.core.objects import Object, get_path
 from fairlead.upstream.credential import CERTIFICATE, TOKEN, Credential, ServiceAccount
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.kube_client import KubeClient, RemoteApiError
 
 ROLE_COMMAND = "fairlead cluster role renewal"
-REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 WHO_AM_I_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 CERTIFICATES_GROUP = "certificates.k8s.io"
 CSR_PATH = f"/apis/{CERTIFICATES_GROUP}/v1/certificatesigningrequests"
@@ -38,7 +42,7 @@ SIGNER = "kubernetes.io/kube-apiserver-client"
 UNSIGNED_GROUP = "system:masters"
 """The signer signs no certificates for this group."""
 POLL_SECONDS, MAX_POLLS = 1.0, 30
-FORBIDDEN, FAILED = "RenewalForbidden", "RenewalFailed"
+FORBIDDEN, FAILED, CLOCKS_DIFFER = "RenewalForbidden", "RenewalFailed", "ClocksDiffer"
 MIN_LIFETIME = timedelta(days=1)
 _WITHOUT_REVIEW = (403, 404, 405)
 """Responses of clusters that do not tell who a request is from."""
@@ -56,26 +60,6 @@ class RenewalError(Exception):
         self.message = message
 
 
-@dataclass(frozen=True, slots=True)
-class Right:
-    """A permission that renewing needs in the cluster."""
-
-    verb: str
-    group: str
-    resource: str
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-
-    def review(self) -> Object:
-        fields = {each: getattr(self, each) for each in self.__slots__ if getattr(self, each)}
-        return {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": fields},
-        }
-
-
 def reason_not_renewable(credential: Credential) -> str:
     """Why it cannot be renewed, whatever rights it has; empty if it can."""
     if credential.lifetime is None or credential.lifetime <= timedelta():
@@ -87,10 +71,32 @@ def reason_not_renewable(credential: Credential) -> str:
     return ""
 
 
-def renewal_time(credential: Credential) -> datetime:
-    """When it is to be renewed. Only for those that can be renewed."""
+def renewal_time(credential: Credential, now: datetime) -> datetime:
+    """When a credential is to be renewed that was not issued just now: at half of its life by its own times, but not
+    later than half a life from now. Only for those that can be renewed."""
     assert credential.issued is not None and credential.lifetime is not None
-    return credential.issued + credential.lifetime / 2
+    return min(credential.issued, now) + credential.lifetime / 2
+
+
+def next_renewal_time(credential: Credential, now: datetime) -> datetime:
+    """When a credential is to be renewed that was issued just now, by the clock of this server."""
+    assert credential.expires is not None and credential.lifetime is not None
+    margin = credential.lifetime / 10
+    return now + max(margin, min(credential.lifetime / 2, credential.expires - now - margin))
+
+
+def find_clock_problem(credential: Credential, now: datetime) -> RenewalError | None:
+    """Whether the times of a credential that was issued just now are far from those of this server."""
+    assert credential.issued is not None and credential.lifetime is not None
+    difference = credential.issued - now
+    if abs(difference) <= credential.lifetime / 4:
+        return None
+    hours = abs(difference) / timedelta(hours=1)
+    message = (
+        f"it was renewed, but the clock of the cluster is {hours:.1f} hours "
+        f"{'ahead of' if difference > timedelta() else 'behind'} that of this server; correct the one that is wrong"
+    )
+    return RenewalError(CLOCKS_DIFFER, message)
 
 
 def find_postponed_renewal(old: Credential, new: Credential, now: datetime) -> datetime | None:
@@ -101,7 +107,8 @@ def find_postponed_renewal(old: Credential, new: Credential, now: datetime) -> d
     assert old.expires is not None and new.expires is not None and new.lifetime is not None
     if new.expires > old.expires:
         return None
-    until = old.expires - new.lifetime / 2
+    assert new.issued is not None
+    until = now + (old.expires - new.issued) - new.lifetime / 2  # both times are of the clock of the cluster
     if until <= now:
         message = "the cluster's new credential does not last longer than the old one, which stays in use"
         raise RenewalError(FAILED, message)
@@ -162,12 +169,12 @@ async def _fetch_user(client: KubeClient) -> str | None:
 def _needed_rights(credential: Credential) -> tuple[Right, ...]:
     account = credential.account
     if account is not None:
-        return (Right("create", "", "serviceaccounts", "token", account.namespace, account.name),)
+        return (Right("create", "serviceaccounts", "", "token", account.namespace, account.name),)
     return (
-        Right("create", CERTIFICATES_GROUP, "certificatesigningrequests"),
-        Right("get", CERTIFICATES_GROUP, "certificatesigningrequests"),
-        Right("update", CERTIFICATES_GROUP, "certificatesigningrequests", "approval"),
-        Right("approve", CERTIFICATES_GROUP, "signers", name=SIGNER),
+        Right("create", "certificatesigningrequests", CERTIFICATES_GROUP),
+        Right("get", "certificatesigningrequests", CERTIFICATES_GROUP),
+        Right("update", "certificatesigningrequests", CERTIFICATES_GROUP, "approval"),
+        Right("approve", "signers", CERTIFICATES_GROUP, name=SIGNER),
     )
 
 
@@ -189,6 +196,12 @@ def _missing_right(credential: Credential) -> RenewalError:
 def _refusal(error: RemoteApiError, credential: Credential) -> RenewalError:
     if error.status == 403:
         return _missing_right(credential)
+    if credential.bound is not None and error.status in (401, 404, 409):
+        message = (
+            f"the cluster gives no other token for the {credential.bound}, which the stored one is bound to and ends "
+            f"with (HTTP status {error.status}): it may be gone; store a token that is bound to no object"
+        )
+        return RenewalError(FAILED, message)
     if error.status == 401:
         return RenewalError(FAILED, "the cluster rejects the stored credential; store a valid one in the Secret")
     if error.status == 404 and credential.account is not None:
@@ -201,11 +214,10 @@ def _refusal(error: RemoteApiError, credential: Credential) -> RenewalError:
 async def _request_token(client: KubeClient, credential: Credential) -> CredentialFields:
     account = credential.account
     assert account is not None
-    body = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": _wanted_seconds(credential)},
-    }
+    spec: Object = {"expirationSeconds": _wanted_seconds(credential)}
+    if (bound := credential.bound) is not None:
+        spec["boundObjectRef"] = {"kind": bound.kind, "apiVersion": "v1", "name": bound.name, "uid": bound.uid}
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     answer = await client.create(_token_path(account), body)
     token = get_path(answer, "status.token")
     if not isinstance(token, str) or not token:

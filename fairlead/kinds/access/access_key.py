@@ -8,12 +8,13 @@ Access keys as usage entries: their owner, category, size and expiry, and indexe
 `admission/access_key_limits.py` counts keys with it, and `signin/login_sessions.py` finds a user's older logins.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from fairlead.core.clock import timestamp as format_timestamp
+from fairlead.core.cluster_exports import EXPORT_LABEL
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.key_lifetime import KEY_OWNER_FIELDS, MAX_TTL_SECONDS, expires_at, temporary_until
@@ -121,7 +122,9 @@ SPEC = obj(
 
 STATUS = obj(
     "Observed state of the key. Written by the server.",
-    lastActivity=timestamp("When the key was last used, accurate to about a minute."),
+    lastActivity=timestamp(
+        "When the key was last used, accurate to about a minute; to an hour for runners, agents and exported keys."
+    ),
     expired=timestamp("When the server marked the key as expired. An expired key never works again."),
     identity=obj(
         "The state of a login by single sign-on.",
@@ -301,6 +304,8 @@ OWNED_ACCESS_KEY = Kind(
 
 LOGIN_TYPE = "Login"
 """The type of keys that a login creates. They are counted separately, because a new login replaces the oldest one."""
+EXPORT_CATEGORY = "Export"
+"""Keys for the gateways of clusters, which tools get. They are counted separately: there is one for each cluster."""
 
 MAX_LOGINS = 50
 """Concurrent logins per user, and per access key with a scope. A new login removes the oldest: a script that signs in
@@ -351,8 +356,10 @@ Owner = tuple[str, str]
 """The field that names the owner, and the name."""
 
 
-def usage_category(key_type: object) -> str:
-    return LOGIN_TYPE if key_type == LOGIN_TYPE else ""
+def usage_category(key_type: object, labels: object) -> str:
+    if key_type == LOGIN_TYPE:
+        return LOGIN_TYPE
+    return EXPORT_CATEGORY if isinstance(labels, Mapping) and EXPORT_LABEL in labels else ""
 
 
 def read_key_usage(entry: Entry) -> Sequence[UsageEntry]:
@@ -367,7 +374,7 @@ def read_key_usage(entry: Entry) -> Sequence[UsageEntry]:
     return (
         UsageEntry(
             owner=owner,
-            category=usage_category(spec.type),
+            category=usage_category(spec.type, entry.labels),
             size=entry_size(entry),
             created_at=created,
             ended_at=ended,

@@ -205,7 +205,7 @@ CLUSTER_HEALTH = read_only_kind(
                 ok=boolean("Whether the cluster was reachable and ready."),
                 reason=string("Why it was not, such as `TimedOut` or `NotReady`."),
             ),
-            "The last probes, oldest first. Recorded about every 30 seconds, and at once when the status changes.",
+            "The last probes, oldest first. Recorded about every five minutes, and at once when the status changes.",
             max_items=MAX_SAMPLES,
         ),
         "day": array(
@@ -255,7 +255,7 @@ STATUS = obj(
         renewalTimestamp=timestamp("When the server renews it: at half of its life. Absent if it does not."),
     ),
     nodes=integer("Number of nodes, if the credential may list them."),
-    lastProbeTime=timestamp("Time of the last probe. Without other changes, updated only every 30 seconds."),
+    lastProbeTime=timestamp("Time of the last probe. Without other changes, updated only every five minutes."),
     latencyMilliseconds=integer("Time until the response to the last probe. Absent if there was none."),
     probeHistory=string(
         "The recent probes in a compact form, which may change. Read them with the subresource `health`.",

@@ -180,7 +180,8 @@ def agent_token_handlers(
         if request.dry_run:
             raise BadRequest("dryRun is not supported: it would return a token that does not work; omit it")
         authority = read_authority()
-        token = await identities.issue_token(request.name, authority_fingerprint(authority))
+        fingerprint = authority_fingerprint(authority)
+        token = await identities.issue_token(request.name, fingerprint, is_admin=request.user.is_unscoped_admin)
         return {
             "kind": request.kind.name,
             "apiVersion": request.kind.api_version,

@@ -17,8 +17,9 @@ from hmac import compare_digest
 
 import msgspec
 
+from fairlead.core.cluster_exports import DeclaredExport
 from fairlead.core.crypto.agent_keys import JoinToken, generate_token, key_id
-from fairlead.core.errors import AlreadyExists, Conflict, NotFound, Unauthorized
+from fairlead.core.errors import AlreadyExists, Conflict, Forbidden, NotFound, Unauthorized
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.kinds.clusters.cluster import CLUSTER
 from fairlead.kinds.core.server_objects import CLUSTER_AGENT_SECRET_TYPE, cluster_agent_secret_name
@@ -44,6 +45,9 @@ class StoredToken(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel
     used_by: str = ""
     """The ID of the key."""
     used_at: int = 0
+    is_from_admin: bool = False
+    """Whether an administrator has created it. Only such a token lets an agent join a cluster that gets exported
+    keys."""
 
 
 class StoredKey(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -74,8 +78,9 @@ class AgentIdentities:
         self._clock = registry.clock
         self._namespace = namespace
 
-    async def issue_token(self, name: str, authority: str) -> JoinToken:
-        """A token with which an agent may join a cluster once. Earlier ones end. Raises NotFound and Conflict."""
+    async def issue_token(self, name: str, authority: str, *, is_admin: bool = False) -> JoinToken:
+        """A token with which an agent may join a cluster once. Earlier ones end. Raises NotFound, Conflict and
+        Forbidden. `is_admin`: whether an administrator asks for it."""
         cluster = decode(await self._clusters.get("", name))
         if not get_path(cluster, "spec.networkPeer"):
             raise Conflict.of(
@@ -84,8 +89,15 @@ class AgentIdentities:
                 name,
                 "it is reached with a kubeconfig; set spec.networkPeer to true first, then only its agent reaches it",
             )
+        if DeclaredExport.of(cluster) is not None and not is_admin:
+            why = (
+                "the server writes access keys into this cluster, so only administrators, with a key without a scope, "
+                "may let an agent join it; ask one of them for the token"
+            )
+            raise Forbidden.of(CLUSTER.plural, self._clusters.kind.group, name, why)
         token = generate_token(name, authority)
-        stored = StoredToken(token.digest, self._now() + int(TOKEN_LIFETIME.total_seconds()))
+        expires = self._now() + int(TOKEN_LIFETIME.total_seconds())
+        stored = StoredToken(token.digest, expires, is_from_admin=is_admin)
         uid = metadata(cluster)["uid"]
         await self._change(cluster, lambda old: Identity(uid, stored, old.keys if old.cluster_uid == uid else ()))
         return token
@@ -110,7 +122,9 @@ class AgentIdentities:
                 return old
             if now >= stored.expires:
                 raise Unauthorized(REJECTED)
-            used = StoredToken(stored.digest, stored.expires, own, now)
+            if not stored.is_from_admin and DeclaredExport.of(cluster) is not None:  # it was declared since
+                raise Unauthorized(REJECTED)
+            used = StoredToken(stored.digest, stored.expires, own, now, stored.is_from_admin)
             return Identity(old.cluster_uid, used, (StoredKey(public_key, CURRENT),))
 
         if self.find(token.cluster) is None:

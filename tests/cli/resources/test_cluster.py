@@ -2,7 +2,7 @@
 
 import base64
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -270,8 +270,8 @@ def test_clusters_are_listed(ops: CliFixture) -> None:
 
 
 def test_check_of_a_healthy_cluster_prints_each_probe(ops: CliFixture) -> None:
-    now = datetime.now(UTC).isoformat()
-    ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, build_healthy_cluster(lastProbeTime=now)))
+    recent = (datetime.now(UTC) - timedelta(minutes=9)).isoformat()
+    ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, build_healthy_cluster(lastProbeTime=recent)))
     result = ops.run("cluster", "check", "berlin")
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines() == [

@@ -22,9 +22,13 @@ def named(name: str, uid: str = "") -> dict[str, Any]:
     return {**cluster, "metadata": {**cluster["metadata"], "name": name, "uid": uid or f"u-{name}"}}
 
 
-def key_of(name: str, cluster: str, *, days: float, ttl_days: int = 30, user: str = "gitops") -> dict[str, Any]:
+def key_of(
+    name: str, cluster: str, *, days: float, ttl_days: int = 30, user: str = "gitops", used: bool = True
+) -> dict[str, Any]:
     """A key of a former export, so many days old."""
     key = build_object(name, kind="OwnedAccessKey", spec={"user": user, "ttl": ttl_days * DAY})
+    if used:
+        key["status"] = {"lastActivity": timestamp(datetime.now(UTC))}
     key["metadata"]["annotations"] = {"service.sh/export-cluster-uid": f"u-{cluster}"}
     key["metadata"]["creationTimestamp"] = timestamp(datetime.now(UTC) - timedelta(days=days))
     return key
@@ -83,17 +87,58 @@ def test_a_second_run_prints_only_what_is_due(export: CliFixture) -> None:
     assert selector == "service.sh/export=argocd,service.sh/export-for=argocd"
 
 
-def test_with_rotate_former_keys_end_after_the_overlap(export: CliFixture) -> None:
-    export.fake.on("GET", KEYS, list_response(key_of("old", "berlin", days=1), key_of("ending", "berlin", days=29.99)))
-    export.fake.on("PATCH", f"{KEYS}/old", (200, {}))
-    result = export.run(
-        "cluster", "export", "argocd", "berlin", "--user", "gitops", "--rotate", "--overlap", "1h", "--for", "argocd"
-    )
+def test_with_rotate_the_key_in_use_stays_until_the_new_one_is_used(export: CliFixture) -> None:
+    export.fake.on("GET", KEYS, list_response(key_of("old", "berlin", days=1)))
+    arguments = ("cluster", "export", "argocd", "berlin", "--user", "gitops", "--rotate", "--overlap", "1h")
+    result = export.run(*arguments)
     assert result.code == 0, result.err
     assert list(exported(result.out)) == ["berlin"]
+    assert "former keys end when a later run finds the new ones in use" in result.err
+    assert [each for each in export.fake.requests if each.method == "PATCH"] == []
+
+
+def test_former_keys_end_after_the_overlap_once_a_newer_one_is_used(export: CliFixture) -> None:
+    keys = [key_of("old", "berlin", days=2), key_of("new", "berlin", days=1), key_of("ending", "berlin", days=29.99)]
+    export.fake.on("GET", KEYS, list_response(*keys))
+    export.fake.on("PATCH", f"{KEYS}/old", (200, {}))
+    result = export.run("cluster", "export", "argocd", "berlin", "--user", "gitops", "--overlap", "1h")
+    assert result.code == 0, result.err
+    assert exported(result.out) == {}
+    assert "berlin: its key new is not due" in result.err
     (patch,) = export.fake.requests_to("PATCH", f"{KEYS}/old")
-    assert patch.body["spec"]["ttl"] == pytest.approx(DAY + 3600, abs=120)
+    assert patch.body["spec"]["ttl"] == pytest.approx(2 * DAY + 3600, abs=120)
     assert export.fake.requests_to("PATCH", f"{KEYS}/ending") == []  # it ends by itself before that
+
+
+def test_a_secret_that_was_not_applied_is_printed_again_and_the_key_in_use_stays(export: CliFixture) -> None:
+    keys = [
+        key_of("used", "berlin", days=16),
+        key_of("lost", "berlin", days=2, used=False),
+        key_of("lost-too", "berlin", days=1, used=False),
+    ]
+    export.fake.on("GET", KEYS, list_response(*keys))
+    export.fake.on("PATCH", f"{KEYS}/lost", (200, {}))
+    result = export.run("cluster", "export", "argocd", "berlin", "--user", "gitops")
+    assert result.code == 0, result.err
+    assert list(exported(result.out)) == ["berlin"]
+    assert "its key lost-too was never used, but used is: was the Secret applied?" in result.err
+    changed = [each.path for each in export.fake.requests if each.method == "PATCH"]
+    assert changed == [f"{KEYS}/lost"]  # that there are never more than a few
+
+
+def test_a_new_key_has_an_hour_to_be_used(export: CliFixture) -> None:
+    keys = [key_of("used", "berlin", days=16), key_of("new", "berlin", days=0.02, used=False)]
+    export.fake.on("GET", KEYS, list_response(*keys))
+    result = export.run("cluster", "export", "argocd", "berlin", "--user", "gitops")
+    assert exported(result.out) == {}
+    assert "berlin: its key new is not due" in result.err
+
+
+def test_where_no_key_was_ever_used_there_is_no_other_before_it_is_due(export: CliFixture) -> None:
+    """The tool may know the cluster, and have nothing to do in it."""
+    export.fake.on("GET", KEYS, list_response(key_of("new", "berlin", days=14, used=False)))
+    result = export.run("cluster", "export", "argocd", "berlin", "--user", "gitops")
+    assert exported(result.out) == {}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from fairlead.controllers.clusters.probe import REVIEWS_PATH
+from fairlead.controllers.clusters.clusters import STATUS_REFRESH_SECONDS
+from fairlead.controllers.clusters.rights import REVIEWS_PATH
 from fairlead.core.objects import Object
 from fairlead.domain.probe_day import QUARTER_SECONDS, decode_day
 from fairlead.domain.probe_history import decode_samples
@@ -39,13 +40,13 @@ async def test_a_cluster_that_responds_is_initialized(server: RegistryFixture, u
     await eventually(lambda: list_events(server) == [("Normal", "Connected")])
 
 
-async def test_an_unchanged_cluster_is_written_at_most_every_half_minute(
+async def test_an_unchanged_cluster_is_written_at_most_every_five_minutes(
     server: RegistryFixture, upstreams: FakeUpstreams
 ) -> None:
     await connect_cluster(server, upstreams)
     revision, last_probe = await server.store.revision(), cluster_status(server)["lastProbeTime"]
-    await asyncio.sleep(300)
-    assert 5 <= await server.store.revision() - revision <= 10
+    await asyncio.sleep(3600)
+    assert 10 <= await server.store.revision() - revision <= 12
     assert cluster_status(server)["lastProbeTime"] > last_probe
 
 
@@ -54,10 +55,10 @@ async def test_the_status_has_the_recent_probes_without_more_writes(
 ) -> None:
     upstream = await connect_cluster(server, upstreams)
     revision = await server.store.revision()
-    await asyncio.sleep(120)
-    assert await server.store.revision() - revision <= 5
+    await asyncio.sleep(400)
+    assert await server.store.revision() - revision <= 2
     samples = decode_samples(cluster_status(server)["probeHistory"])
-    assert len(samples) >= 15
+    assert len(samples) >= 60
     assert all(sample.latency is not None and not sample.reason for sample in samples)
     assert cluster_status(server)["latencyMilliseconds"] == samples[-1].latency
     upstream.error = TimedOut("no answer")
@@ -76,7 +77,7 @@ async def test_the_status_has_the_probes_of_a_day_by_quarters_of_an_hour(
     day = decode_day(cluster_status(server)["probeDay"])
     assert 2 <= len(day) <= 3
     assert all(later.time - earlier.time == QUARTER_SECONDS for earlier, later in pairwise(day))
-    assert sum(each.probes for each in day) >= 2 * QUARTER_SECONDS / 5 - 20
+    assert sum(each.probes for each in day) >= 2 * QUARTER_SECONDS / 5 - 20 - STATUS_REFRESH_SECONDS / 5
     assert all(each.failed == 0 and each.mean_latency is not None for each in day)
     upstream.error = TimedOut("no answer")
     await eventually(lambda: not cluster_status(server)["online"])

@@ -108,10 +108,13 @@ def cluster(api: RegistryFixture) -> IssuingCluster:
 
 
 @asynccontextmanager
-async def controller(api: RegistryFixture, cluster: IssuingCluster) -> AsyncIterator[None]:
+async def controller(
+    api: RegistryFixture, cluster: IssuingCluster, *, follows_files: bool = False
+) -> AsyncIterator[None]:
     upstreams = InProcessUpstreams(api, cluster)
     async with running_controllers(
-        api, ClusterCredentialController(api.registry, MANAGEMENT_GROUP, NAMESPACE, upstreams)
+        api,
+        ClusterCredentialController(api.registry, MANAGEMENT_GROUP, NAMESPACE, upstreams, follows_files=follows_files),
     ):
         yield
 
@@ -214,6 +217,63 @@ async def test_a_renewal_that_fails_for_a_while_is_repeated(api: RegistryFixture
         cluster.error = None
         await eventually(lambda: stored_token(api) != first, 2 * HOUR)
         await eventually(lambda: not expiry(api))
+
+
+async def test_a_renewal_that_fails_once_is_not_reported(api: RegistryFixture, cluster: IssuingCluster) -> None:
+    async with controller(api, cluster):
+        first = await connect_with_token(api, cluster, 2 * DAY)
+        await asyncio.sleep(DAY - 30)
+        cluster.error = TimedOut("no answer within ten seconds")
+        await asyncio.sleep(60)
+        cluster.error = None
+        await eventually(lambda: stored_token(api) != first, 120)
+        assert not expiry(api)
+        assert ("Warning", "RenewalFailed") not in list_events(api)
+
+
+@pytest.mark.parametrize("hours", [-40, -13, -7, 7, 13, 40])
+async def test_a_cluster_with_another_clock_is_not_lost_and_gets_few_requests(
+    api: RegistryFixture, cluster: IssuingCluster, hours: int
+) -> None:
+    cluster.tokens.now = lambda: api.clock.now().timestamp() + hours * HOUR
+    async with controller(api, cluster):
+        await connect_with_token(api, cluster, DAY)
+    for _ in range(4):
+        async with controller(api, cluster):  # a restart
+            for _ in range(24):
+                await asyncio.sleep(HOUR)
+                assert cluster.tokens.review(stored_token(api)).get("authenticated")
+    assert 7 <= cluster.count() <= (4 * 12 if hours == -40 else 16)
+    assert ("Warning", "RenewalFailed") not in list_events(api)
+
+
+@pytest.mark.parametrize(("hours", "how"), [(-13, "behind"), (13, "ahead of")])
+async def test_a_clock_that_is_far_off_is_reported(
+    api: RegistryFixture, cluster: IssuingCluster, hours: int, how: str
+) -> None:
+    cluster.tokens.now = lambda: api.clock.now().timestamp() + hours * HOUR
+    async with controller(api, cluster):
+        await connect_with_token(api, cluster, DAY)
+        await asyncio.sleep(DAY)
+        assert expiry(api)["reason"] == "ClocksDiffer"
+        assert f"the clock of the cluster is 13.0 hours {how} that of this server" in expiry(api)["message"]
+
+
+async def test_a_token_that_is_bound_to_an_object_stays_bound_to_it(
+    api: RegistryFixture, cluster: IssuingCluster
+) -> None:
+    async with controller(api, cluster):
+        first = cluster.tokens.issue(*ACCOUNT, pod="p", seconds=2 * DAY)
+        await connect(api, build_kubeconfig(token=first))
+        await asyncio.sleep(DAY + 120)
+        second = jwt.decode(stored_token(api), options={"verify_signature": False})
+        assert stored_token(api) != first
+        assert second["kubernetes.io"]["pod"] == {"name": "p", "uid": cluster.tokens.pods[ACCOUNT[0], "p"]}
+        del cluster.tokens.pods[ACCOUNT[0], "p"]
+        await asyncio.sleep(DAY + 120)
+        assert expiry(api)["reason"] == "RenewalFailed"
+        assert "no other token for the Pod p, which the stored one is bound to and ends with" in expiry(api)["message"]
+        assert "store a token that is bound to no object" in expiry(api)["message"]
 
 
 @pytest.mark.parametrize(
@@ -487,7 +547,7 @@ async def test_a_certificate_of_the_masters_is_reported_without_a_request(
 
 
 async def test_a_token_from_a_file_is_reported_but_not_replaced(api: RegistryFixture, cluster: IssuingCluster) -> None:
-    async with controller(api, cluster):
+    async with controller(api, cluster, follows_files=True):
         token = cluster.tokens.issue(*ACCOUNT, seconds=2 * DAY)
         meta = {"annotations": {FILE_ANNOTATION: "berlin"}}
         await api.create("Secret", "s", metadata=meta, data=encode_secret(build_kubeconfig(token=token)))
@@ -495,3 +555,16 @@ async def test_a_token_from_a_file_is_reported_but_not_replaced(api: RegistryFix
         await asyncio.sleep(DAY + 120)
         assert (stored_token(api), cluster.count()) == (token, 0)
         assert expiry(api)["reason"] == "ExpiresSoon" and "follows a file" in expiry(api)["message"]
+
+
+async def test_a_server_without_a_folder_of_files_renews_a_token_whose_secret_names_one(
+    api: RegistryFixture, cluster: IssuingCluster
+) -> None:
+    async with controller(api, cluster):
+        token = cluster.tokens.issue(*ACCOUNT, seconds=2 * DAY)
+        meta = {"annotations": {FILE_ANNOTATION: "berlin"}}
+        await api.create("Secret", "s", metadata=meta, data=encode_secret(build_kubeconfig(token=token)))
+        await api.create("Cluster", "berlin", spec={"config": CONFIG})
+        await asyncio.sleep(DAY + 120)
+        assert stored_token(api) != token
+        assert not expiry(api)

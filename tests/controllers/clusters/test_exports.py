@@ -11,13 +11,21 @@ from typing import Any, cast
 
 import pytest
 
-from fairlead.controllers.clusters.exports import KEY_SECONDS, OVERLAP_SECONDS, ClusterExportController
+from fairlead.controllers.clusters import exports
+from fairlead.controllers.clusters.exports import (
+    KEY_SECONDS,
+    MAX_KEYS,
+    OVERLAP_SECONDS,
+    RESYNC_SECONDS,
+    ClusterExportController,
+)
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.core.cluster_exports import Gateways
 from fairlead.core.objects import Object, get_path, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.registry.write_options import WriteOptions
+from fairlead.registry.write_options import WriteOptions, server_write_options
+from fairlead.upstream.clusters import NotConnected
 from fairlead.upstream.errors import TimedOut, Unreachable, UpstreamError
 from fairlead.upstream.kube_client import RemoteApiError
 from tests.fake_cluster.kube import FakeKube, InMemoryClusterApi
@@ -47,9 +55,16 @@ class WritingApi(InMemoryClusterApi):
         return self._answer(await super().create(path, body))
 
     async def patch(self, path: str, body: Object) -> Object:
+        self._refuse(path)
+        return self._answer(await super().patch(path, body))
+
+    async def check_apply(self, path: str, body: Object) -> Object:
+        self._refuse(path)
+        return await super().check_apply(path, body)
+
+    def _refuse(self, path: str) -> None:
         if path in self._access.refused_patches:
             raise RemoteApiError(self._access.refused_patches[path], "Invalid", "refused by the test")
-        return self._answer(await super().patch(path, body))
 
     def _answer(self, stored: Object) -> Object:
         if self._access.lost_answers:
@@ -65,6 +80,8 @@ class FakeAccess:
 
     kube: FakeKube
     error: UpstreamError | None = None
+    missing: NotConnected | None = None
+    """Why there is no connection to the cluster at all."""
     lost_answers: Sequence[UpstreamError | RemoteApiError] = ()
     """What the next writes fail with after they were stored."""
     unanswered: list[Object] = field(default_factory=list)
@@ -74,6 +91,8 @@ class FakeAccess:
     names: set[str] = field(default_factory=set)
 
     def cluster_api(self, name: str, impersonate_user: str = "") -> InMemoryClusterApi:
+        if self.missing is not None:
+            raise self.missing
         self.names.add(name)
         return WritingApi(self)
 
@@ -85,9 +104,11 @@ class ExportFixture:
     access: FakeAccess
     url: str = "https://fairlead.example.com"
 
-    async def add_cluster(self, name: str, labels: Object | None = None, annotations: Object | None = None) -> None:
+    async def add_cluster(
+        self, name: str, labels: Object | None = None, annotations: Object | None = None, **spec: Any
+    ) -> None:
         meta = {"labels": labels or {}, "annotations": annotations or {}}
-        body = self.auth.api.build_object("Cluster", name, metadata=meta, spec={})
+        body = self.auth.api.build_object("Cluster", name, metadata=meta, spec=spec)
         await self.auth.api.submit("Cluster", body, WriteOptions(CONTROLLER_USER, "tests"))
 
     async def declare(self, **more: str) -> None:
@@ -209,6 +230,38 @@ async def test_keys_of_the_command_line_end_with_their_cluster_too(export: Expor
         await eventually(lambda: not export.keys())
 
 
+async def test_keys_of_the_plugin_end_with_their_cluster_although_they_do_not_have_its_uid(
+    export: ExportFixture,
+) -> None:
+    await export.add_cluster("berlin")
+    await asyncio.sleep(2.0)
+    meta = {"labels": {"service.sh/export": "clusterprofile", "service.sh/export-cluster": "berlin"}}
+    await export.add_key(meta, "berlin")
+    async with export.running():
+        await asyncio.sleep(HOUR)
+        assert export.keys()
+    await export.remove_cluster("berlin")
+    await asyncio.sleep(2.0)
+    await export.add_cluster("berlin")  # another one of the same name
+    async with export.running():
+        await eventually(lambda: not export.keys())
+
+
+async def test_a_key_whose_owner_has_changed_its_scope_is_replaced(export: ExportFixture) -> None:
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+        first = export.token()
+        (key,) = export.keys()
+        scope = {"rules": [{"requestTargets": ["Cluster"], "cluster": "berlin", "verbs": ["get"]}]}
+        await export.auth.update_spec("OwnedAccessKey", name_of(key), CONTROLLER_USER, scope=scope)
+        await eventually(lambda: export.token() != first, HOUR)
+        await asyncio.sleep(OVERLAP_SECONDS + RESYNC_SECONDS)
+        assert not export.auth.accepts(first)
+        assert export.auth.accepts(export.token())
+
+
 async def test_a_key_is_replaced_at_half_of_its_life_and_the_former_one_ends_later(export: ExportFixture) -> None:
     await export.add_cluster("berlin")
     await export.declare()
@@ -287,6 +340,22 @@ async def test_a_secret_that_cannot_be_written_keeps_the_former_key(export: Expo
         export.access.error = None
         await eventually(lambda: export.token() != first)
         assert export.auth.accepts(export.token())
+
+
+async def test_a_destination_without_a_kubeconfig_is_tried_again_when_it_is_online(export: ExportFixture) -> None:
+    export.access.missing = NotConnected("SecretNotFound", "there is no Secret")
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("False", "NotConnected"))
+        await asyncio.sleep(HOUR)
+        export.access.missing = None
+
+        def connect(obj: Object) -> None:
+            obj["status"]["online"] = True
+
+        await export.auth.api.patch("Cluster", "hub", connect, server_write_options("status"))
+        await eventually(lambda: export.condition() == ("True", "Exported"), RESYNC_SECONDS / 100)
 
 
 async def test_what_others_change_in_a_secret_is_repaired_and_what_they_add_stays(export: ExportFixture) -> None:
@@ -497,6 +566,189 @@ async def test_what_is_wrong_is_said(
     async with export.running():
         await eventually(lambda: export.condition()[1] == reason)
         assert text in export.message()
+
+
+async def test_nothing_is_written_through_a_kubeconfig_that_others_may_replace(export: ExportFixture) -> None:
+    """As earlier versions have accepted it."""
+    await export.add_cluster("hub", None, DECLARED, config={"secretName": "s", "secretNamespace": "service-p-web"})
+    async with export.running():
+        await eventually(lambda: export.condition() == ("False", "InvalidExport"))
+    assert "move the Secret to service-system" in export.message()
+    assert export.exported() == set()
+    assert export.keys("hub") == []
+
+
+@pytest.mark.parametrize("former", [{}, {**DECLARED, "service.sh/export-argocd": "gitops"}], ids=["none", "another"])
+async def test_what_a_former_annotation_has_led_to_is_removed_although_no_server_ran_when_it_was_changed(
+    export: ExportFixture, former: dict[str, str]
+) -> None:
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+    keys = {name_of(each) for each in [*export.keys(), *export.keys("hub")]}
+    await export.edit_cluster("hub", lambda meta: meta.update(annotations=former))
+    async with export.running():
+        await eventually(lambda: not export.exported())
+        await eventually(lambda: export.condition() == (("True", "Exported") if former else ("", "")))
+        assert not keys & {name_of(each) for each in [*export.keys(), *export.keys("hub")]}
+
+
+async def test_keys_whose_export_has_no_condition_are_found_too(export: ExportFixture) -> None:
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+    await export.edit_cluster("hub", lambda meta: meta.update(annotations={}))
+    await export.auth.api.patch("Cluster", "hub", lambda obj: obj.update(status={}), server_write_options("status"))
+    async with export.running():
+        await eventually(lambda: not export.exported() and not export.keys() and not export.keys("hub"))
+
+
+async def test_the_condition_of_a_former_export_ends_although_no_server_ran(export: ExportFixture) -> None:
+    await export.declare(**{"service.sh/export-user": "nobody"})
+    async with export.running():
+        await eventually(lambda: export.condition() == ("False", "UserNotFound"))
+    await export.edit_cluster("hub", lambda meta: meta.update(annotations={}))
+    async with export.running():
+        await eventually(lambda: export.condition() == ("", ""))
+
+
+async def test_a_change_of_a_cluster_leads_to_its_secret_alone(export: ExportFixture) -> None:
+    names = [f"c{number}" for number in range(20)]
+    for name in names:
+        await export.add_cluster(name)
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+        export.kube.request_log.clear()
+        await export.edit_cluster("c7", lambda meta: meta.update(labels={"env": "prod"}))
+        await eventually(lambda: export.labels("c7").get("env") == "prod")
+        await export.add_cluster("new")
+        await eventually(lambda: "new" in export.exported())
+        await export.remove_cluster("c9")
+        await eventually(lambda: "c9" not in export.exported())
+        await eventually(lambda: export.message().startswith("21 clusters"))
+        paths = {target.partition("?")[0] for _, target in export.kube.request_log}
+        assert paths <= {SECRETS, *(f"{SECRETS}/fairlead-{each}" for each in ("c7", "new", "c9"))}
+        assert not [target for method, target in export.kube.request_log if method == "GET" and "?" in target]
+
+
+async def test_what_the_server_writes_about_the_destination_leads_to_no_request(export: ExportFixture) -> None:
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+        export.kube.request_log.clear()
+        for number in range(5):
+
+            def probe(obj: Object, number: int = number) -> None:
+                obj["status"]["lastProbeTime"] = f"2026-01-02T03:04:0{number}Z"
+
+            await export.auth.api.patch("Cluster", "hub", probe, server_write_options("status"))
+            await asyncio.sleep(1.0)
+        assert export.kube.request_log == []
+
+
+async def test_a_cluster_that_refuses_gets_no_keys_and_ever_fewer_requests(export: ExportFixture) -> None:
+    for name in ("berlin", "oslo", "hub"):
+        export.access.refused_patches[f"{SECRETS}/fairlead-{name}"] = 403
+    await export.add_cluster("berlin")
+    await export.add_cluster("oslo")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("False", "Forbidden"))
+        assert "forbids the Secret fairlead-berlin in the namespace argocd" in export.message()
+        revision = export.auth.api.view.revision
+        export.kube.request_log.clear()
+        await asyncio.sleep(HOUR)
+        assert export.auth.api.view.revision == revision
+        lists = [target for method, target in export.kube.request_log if "labelSelector" in target]
+        assert HOUR / RESYNC_SECONDS <= len(lists) <= HOUR / RESYNC_SECONDS + 5
+        export.access.refused_patches.clear()
+        await eventually(lambda: export.condition() == ("True", "Exported"), HOUR)
+
+
+async def test_where_others_restore_an_old_secret_keys_do_not_pile_up(export: ExportFixture) -> None:
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+        old = copy.deepcopy(export.kube.objects[BERLIN])
+        (key,) = export.keys()
+        await export.auth.api.delete("OwnedAccessKey", name_of(key))
+        made = set[str]()
+        for _ in range(144):  # half a day
+            export.kube.objects[BERLIN] = copy.deepcopy(old)
+            await asyncio.sleep(RESYNC_SECONDS)
+            assert len(export.keys()) <= MAX_KEYS
+            made.update(map(name_of, export.keys()))
+        assert len(made) <= 12 + MAX_KEYS
+        assert export.condition() == ("False", "SecretOverwritten")
+        assert "the Secrets fairlead-berlin: leave these out of what they restore or deploy" in export.message()
+        await asyncio.sleep(2 * OVERLAP_SECONDS)
+        assert export.condition() == ("True", "Exported")
+        assert export.auth.accepts(export.token())
+        assert len(export.keys()) == 1
+
+
+async def test_secrets_are_listed_in_pages(export: ExportFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exports, "PAGE_ITEMS", 2)
+    for number in range(4):
+        await export.add_cluster(f"c{number}")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("True", "Exported"))
+        gone = copy.deepcopy(export.kube.objects[f"{SECRETS}/fairlead-hub"])
+        export.kube.add_object(f"{SECRETS}/fairlead-past", metadata={**gone["metadata"], "name": "fairlead-past"})
+        export.kube.request_log.clear()
+        await eventually(lambda: "past" not in export.exported(), HOUR)
+        lists = [target for method, target in export.kube.request_log if "labelSelector" in target]
+        assert len(lists) == 3
+        assert all("limit=2" in each for each in lists)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "text"),
+    [
+        (401, "ExportFailed", "rejects the stored credential; store a valid one"),
+        (403, "Forbidden", "may not get, list, create, patch and delete Secrets in the namespace argocd; bind a Role"),
+        (404, "NamespaceNotFound", "the namespace argocd does not exist in the cluster"),
+        (422, "ExportFailed", "HTTP status 422; look there for a policy or a quota"),
+        (503, "ExportFailed", "HTTP status 503; check its API server"),
+    ],
+)
+async def test_what_the_cluster_answers_is_explained(
+    export: ExportFixture, status: int, reason: str, text: str
+) -> None:
+    export.kube.failing_paths[SECRETS] = status
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("False", reason))
+    assert text in export.message()
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "text"),
+    [
+        (403, "Forbidden", "bind a Role, or change the policy"),
+        (404, "NamespaceNotFound", "the namespace argocd does not exist in the cluster; install Argo CD there"),
+        (409, "ExportFailed", "another program has changed it at the same time, and the server tries again"),
+        (422, "ExportFailed", "the Secret fairlead-berlin in the namespace argocd with HTTP status 422; look there"),
+        (503, "ExportFailed", "check its API server"),
+    ],
+)
+async def test_why_a_single_secret_is_missing_is_said(
+    export: ExportFixture, status: int, reason: str, text: str
+) -> None:
+    export.access.refused_patches[BERLIN] = status
+    await export.add_cluster("berlin")
+    await export.declare()
+    async with export.running():
+        await eventually(lambda: export.condition() == ("False", reason))
+    assert export.message().startswith("1 of 2 clusters are exported; ")
+    assert text in export.message()
+    assert export.exported() == {"hub"}
 
 
 async def test_an_idle_fleet_writes_nothing(export: ExportFixture) -> None:

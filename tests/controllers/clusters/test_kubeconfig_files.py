@@ -102,9 +102,20 @@ def test_links_within_the_folder_are_followed(folder: Path) -> None:
     assert read_kubeconfig_file(folder, "berlin") == FIRST
 
 
-@pytest.mark.parametrize(("name", "message"), [("none", "there is no file"), ("data", "cannot be read")])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none", "there is no file"),
+        ("data", "cannot be read"),
+        ("loop", "cannot be (found|read)"),
+        ("a\0b", "cannot be found"),
+        ("x" * 5000, "cannot be (found|read)"),
+    ],
+    ids=["missing", "folder", "loop", "NUL", "too long"],
+)
 def test_a_missing_or_unreadable_file_is_named_without_its_path(folder: Path, name: str, message: str) -> None:
     (folder / "data").mkdir()
+    (folder / "loop").symlink_to("loop")
     with pytest.raises(UnusableFile, match=message) as caught:
         read_kubeconfig_file(folder, name)
     assert str(folder) not in str(caught.value)

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from fairlead.controllers.clusters import probe
-from fairlead.controllers.clusters.probe import OWN_SERVER_MESSAGE, REVIEWS_PATH, OwnServer, probe_cluster
+from fairlead.controllers.clusters.probe import OWN_SERVER_MESSAGE, OwnServer, probe_cluster
+from fairlead.controllers.clusters.rights import REVIEWS_PATH
 from fairlead.controllers.clusters.status import ClusterDetails, ProbeFailure, ProbeResult
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.dial import DirectDialer

@@ -42,8 +42,8 @@ class AgentApi:
     def challenge(self) -> str:
         return self.challenges.issue(self.registry.clock.now().timestamp())
 
-    async def issue_token(self, cluster: str = "berlin") -> str:
-        return (await self.identities.issue_token(cluster, "")).encode()
+    async def issue_token(self, cluster: str = "berlin", *, is_admin: bool = False) -> str:
+        return (await self.identities.issue_token(cluster, "", is_admin=is_admin)).encode()
 
     async def join(self, agent: "FakeAgent", token: str, **changes: Any) -> Reply:
         challenge = self.challenge()

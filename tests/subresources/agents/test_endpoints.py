@@ -6,8 +6,13 @@ from contextlib import suppress
 import pytest
 
 from fairlead.core.crypto.agent_keys import parse_token
-from fairlead.core.errors import ApiError, BadRequest, Conflict, TooManyRequests, Unauthorized
-from fairlead.subresources.agents.endpoints import HANDSHAKE_BURST
+from fairlead.core.errors import ApiError, BadRequest, Conflict, Forbidden, TooManyRequests, Unauthorized
+from fairlead.core.scope import Scope
+from fairlead.core.user import User
+from fairlead.kinds.clusters.cluster import CLUSTER_AGENT_TOKEN
+from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.server.api.actions import ActionRequest
+from fairlead.subresources.agents.endpoints import HANDSHAKE_BURST, agent_token_handlers
 from fairlead.subresources.agents.identities import OVERLAP_SECONDS, REPEAT_SECONDS, TOKEN_LIFETIME
 from tests.harness.calls import call
 from tests.harness.virtual_time import on_virtual_time
@@ -98,6 +103,41 @@ async def test_a_cluster_that_is_dialled_gets_no_token() -> None:
         await api.registry.create("Cluster", "paris", spec={})
         with pytest.raises(Conflict, match="reached with a kubeconfig"):
             await api.issue_token("paris")
+
+
+@on_virtual_time
+async def test_only_with_a_token_of_an_administrator_an_agent_joins_a_cluster_that_gets_exported_keys() -> None:
+    declared = {"service.sh/export-argocd": "argocd", "service.sh/export-user": "gitops"}
+    async with open_agent_api() as api:
+        token = await api.issue_token()
+        await api.registry.patch("Cluster", "berlin", lambda obj: obj["metadata"].update(annotations=declared))
+        with pytest.raises(Unauthorized, match="join token is not valid"):
+            await api.join(FakeAgent(), token)
+        with pytest.raises(Forbidden, match="only administrators, with a key without a scope, may let an agent join"):
+            await api.issue_token()
+        agent = FakeAgent()
+        await api.join(agent, await api.issue_token(is_admin=True))
+        assert (await api.open_session(agent)).status == 101
+
+
+@pytest.mark.parametrize(
+    ("user", "is_admin"),
+    [
+        (User("root", ("system:masters",)), True),
+        (User("root", ("system:masters",), scope=Scope()), False),
+        (User("eve"), False),
+    ],
+    ids=["administrator", "scoped key", "owner"],
+)
+@on_virtual_time
+async def test_a_token_is_of_who_asks_for_it(user: User, is_admin: bool) -> None:
+    async with open_agent_api() as api:
+        (create,) = agent_token_handlers(MANAGEMENT_GROUP, api.identities, lambda: "", "https://f").values()
+        await create(ActionRequest(user, CLUSTER_AGENT_TOKEN, "create", "", "berlin", {}, False, call("/")))
+        identity = api.identities.find("berlin")
+        assert identity is not None
+        assert identity.token is not None
+        assert identity.token.is_from_admin == is_admin
 
 
 @on_virtual_time
