@@ -6,21 +6,22 @@ import json
 import os
 import subprocess
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from fairlead.core.clock import timestamp
-from fairlead.runner.engines.contract import EngineError, ExecOptions, GitSource, Reason, WorkspaceSpec
+from fairlead.runner.engines.contract import EngineError, ExecOptions, GitSource, Reason, Snapshot, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
 from fairlead.runner.engines.devcontainer.isolation.holder import Holder
-from fairlead.runner.engines.devcontainer.isolation.workspace_holder import SNAPSHOTS
-from fairlead.runner.engines.devcontainer.layout import open_folder, read_json, write_json
+from fairlead.runner.engines.devcontainer.isolation.workspace_holder import PRUNE_SNAPSHOTS, SNAPSHOTS
+from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, open_folder, read_json, write_json
 from fairlead.runner.engines.devcontainer.programs import Result
 from fairlead.runner.engines.devcontainer.settings import Settings
-from fairlead.runner.engines.devcontainer.snapshots import TAKE, take_snapshot
+from fairlead.runner.engines.devcontainer.snapshot_list import read_snapshots, store_snapshots
+from fairlead.runner.engines.devcontainer.snapshots import TAKE, list_snapshots, take_snapshot
 from tests.runner.harness.podman import IMAGE, Containers
 from tests.runner.harness.root_programs import HARNESS_VARIABLE
 from tests.runner.harness.sessions import run_inside
@@ -111,7 +112,7 @@ async def test_few_snapshots_are_kept_for_a_time_and_not_for_another_owner(conta
     spec = WorkspaceSpec(uid=UID, namespace="project", name="bounded", owner="ada", source=GitSource(url))
     await engine.up(spec, RecordedTask())
     folder = open_folder(engine.settings.state_folder, UID)
-    moments = {"first": "3 days ago", "second": "2 days ago", "third": "1 day ago"}
+    moments = {"first": "1 day ago", "second": "2 days ago", "third": "2020-01-01"}  # of the files, which do not count
     containers.run(UID, "mkdir", "/ws/snapshots")
     for name, moment in moments.items():
         containers.run(UID, "touch", "-d", moment, f"/ws/snapshots/{name}.tar")
@@ -124,7 +125,6 @@ async def test_few_snapshots_are_kept_for_a_time_and_not_for_another_owner(conta
 
     old, *others = read_json(folder.snapshots)
     write_json(folder.snapshots, [{**old, "createdAt": "2020-01-01T00:00:00Z"}, *others])
-    containers.run(UID, "touch", "-d", "2020-01-01", "/ws/snapshots/second.tar")
     assert [each.id for each in await engine.list_snapshots(UID)] == ["newest", "third"]
     restoring = dataclasses.replace(spec, restored_snapshot="newest", restored_path="/etc")
     for wanted in (
@@ -198,11 +198,27 @@ class LocalHolder:
     def snapshots(self) -> Path:
         return self.folder / "snapshots"
 
-    async def take(self) -> RecordedTask:
-        task, folder = RecordedTask("0123456789abcdef"), open_folder(self.folder / "state", UID)
-        folder.root.mkdir(parents=True)
-        await take_snapshot(Settings(self.folder, "runner", podman="program"), folder, cast(Holder, self), task)
+    @property
+    def state(self) -> WorkspaceFolder:
+        folder = open_folder(self.folder / "state", UID)
+        folder.root.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    async def take(self, task_id: str = "0123456789abcdef") -> RecordedTask:
+        task, settings = RecordedTask(task_id), Settings(self.folder, "runner", podman="program")
+        await take_snapshot(settings, self.state, cast(Holder, self), task)
         return task
+
+
+def describe_podman(folder: Path) -> str:
+    """A podman with one container, whose files are in a folder."""
+    return f"""
+case "$1 $4" in
+    "ps "*) echo c1 ;;
+    "container "*UpperDir*) echo {folder}/upper ;;
+    "container "*) echo ./mounted ;;
+    "mount "*) echo {folder}/upper ;;
+esac"""
 
 
 async def test_a_podman_that_cannot_list_containers_does_not_count_as_one_without_them(tmp_path: Path) -> None:
@@ -217,18 +233,45 @@ async def test_a_podman_that_cannot_list_containers_does_not_count_as_one_withou
 
 @pytest.mark.parametrize("failing", ["", "find", "grep"])
 async def test_an_archive_that_lacks_files_is_not_kept(tmp_path: Path, failing: str) -> None:
-    podman = f"""
-case "$1 $4" in
-    "ps "*) echo c1 ;;
-    "container "*UpperDir*) echo {tmp_path}/upper ;;
-    "container "*) echo ./mounted ;;
-    "mount "*) echo {tmp_path}/upper ;;
-esac"""
     broken = {"find": "printf './opt\\0'; exit 1", "grep": "printf './opt\\0'; cat >/dev/null; exit 2"}
-    holder = LocalHolder(tmp_path, program=podman, **{failing: broken[failing]} if failing else {})
+    holder = LocalHolder(tmp_path, program=describe_podman(tmp_path), **{failing: broken[failing]} if failing else {})
     if failing:
         with pytest.raises(EngineError, match="so the container was not replaced"):
             await holder.take()
     else:
         assert "the snapshot 01234567 has what the container had changed" in (await holder.take()).text
     assert [each.name for each in holder.snapshots.iterdir()] == ([] if failing else ["01234567.tar"])
+
+
+async def test_recorded_times_decide_which_snapshots_are_kept_not_those_of_files(tmp_path: Path) -> None:
+    holder = LocalHolder(tmp_path, program=describe_podman(tmp_path))
+    recorded = {"first": 3, "second": 2, "third": 1}
+    now = datetime.now(UTC)
+    holder.snapshots.mkdir()
+    for name, days in recorded.items():
+        (holder.snapshots / f"{name}.tar").touch()
+        os.utime(holder.snapshots / f"{name}.tar", times=(0, (now + timedelta(days=days)).timestamp()))
+    store_snapshots(holder.state, [Snapshot(name, now - timedelta(days=days), 1) for name, days in recorded.items()])
+    await holder.take("newest")
+    assert [each.id for each in list_snapshots(holder.state)] == ["newest", "third", "second"]
+    assert sorted(each.name for each in holder.snapshots.iterdir()) == ["newest.tar", "second.tar", "third.tar"]
+
+
+def test_a_start_removes_what_is_no_snapshot_that_is_kept(tmp_path: Path) -> None:
+    folder = open_folder(tmp_path, UID)
+    folder.root.mkdir(parents=True)
+    now = datetime.now(UTC)
+    store_snapshots(folder, [Snapshot("old", now - timedelta(days=15), 1), Snapshot("kept", now, 1)])
+    kept = [each.id for each in read_snapshots(folder)]
+    snapshots = tmp_path / "snapshots"
+    script = PRUNE_SNAPSHOTS.replace(SNAPSHOTS, str(snapshots))
+
+    def prune() -> None:
+        subprocess.run(["/bin/sh", "-euc", script, "prune", *kept], check=True)
+
+    prune()
+    snapshots.mkdir()
+    for name in ("old.tar", "kept.tar", "kept.tar.new", "kep.tar", "unknown.tar"):
+        (snapshots / name).touch()
+    prune()
+    assert [each.name for each in snapshots.iterdir()] == ["kept.tar"]
