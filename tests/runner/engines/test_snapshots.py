@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -28,6 +29,7 @@ from tests.runner.harness.sessions import run_inside
 from tests.runner.harness.tasks import RecordedTask
 
 UID = "5a900000-0000-4000-8000-000000000001"
+BROKEN_UID = "5a900000-0000-4000-8000-000000000003"
 FULL_UID = "5a900000-0000-4000-8000-000000000002"
 CONFIGURATION = {"image": IMAGE, "remoteUser": "dev", "userEnvProbe": "none"}
 CHANGE = """
@@ -149,6 +151,27 @@ async def test_few_snapshots_are_kept_for_a_time_and_not_for_another_owner(conta
 
 
 @pytest.mark.timeout(300)
+async def test_a_failed_build_leaves_the_snapshots_that_there_are(containers: Containers) -> None:
+    url = containers.commit("broken", {".devcontainer/devcontainer.json": json.dumps(CONFIGURATION)})
+    engine = containers.engine()
+    spec = WorkspaceSpec(uid=BROKEN_UID, namespace="project", name="broken", owner="ada", source=GitSource(url))
+    await engine.up(spec, RecordedTask())
+    await run(engine, "echo kept >/opt/kept", BROKEN_UID)
+    build = {"build": {"dockerfile": "Dockerfile"}}
+    files = {"devcontainer.json": json.dumps(build), "Dockerfile": f"FROM {IMAGE}\nRUN false\n"}
+    for name, text in files.items():
+        await run(engine, f"printf %s {shlex.quote(text)} >/workspaces/broken/.devcontainer/{name}", BROKEN_UID)
+    again = dataclasses.replace(spec, recreate=True, takes_snapshot=True)
+    for task_id in ("first", "second", "third", "fourth"):
+        with pytest.raises(EngineError) as raised:
+            await engine.up(again, RecordedTask(task_id))
+        assert raised.value.reason == Reason.BUILD_FAILED
+    assert (await engine.status(BROKEN_UID)).is_recovery
+    assert [each.id for each in await engine.list_snapshots(BROKEN_UID)] == ["first"]
+    await engine.delete(BROKEN_UID, RecordedTask())
+
+
+@pytest.mark.timeout(300)
 async def test_a_container_is_not_replaced_if_no_snapshot_can_be_taken(containers: Containers) -> None:
     url = containers.commit("full", {".devcontainer/devcontainer.json": json.dumps(CONFIGURATION)})
     engine = containers.engine()
@@ -210,12 +233,13 @@ class LocalHolder:
         return task
 
 
-def describe_podman(folder: Path) -> str:
-    """A podman with one container, whose files are in a folder."""
+def describe_podman(folder: Path, recovery: str = "") -> str:
+    """A podman with one container, whose files are in a folder. `recovery` is its label."""
     return f"""
 case "$1 $4" in
     "ps "*) echo c1 ;;
     "container "*UpperDir*) echo {folder}/upper ;;
+    "container "*Labels*) echo {recovery} ;;
     "container "*) echo ./mounted ;;
     "mount "*) echo {folder}/upper ;;
 esac"""
@@ -228,7 +252,7 @@ async def test_a_podman_that_cannot_list_containers_does_not_count_as_one_withou
     assert raised.value.reason == Reason.SNAPSHOT_FAILED
     assert [each[2] for each in holder.commands] == [TAKE]
     without = LocalHolder(tmp_path / "without", program="exit 0")
-    assert "there is no container of which a snapshot could be taken" in (await without.take()).text
+    assert "no snapshot is taken: there is no container" in (await without.take()).text
 
 
 @pytest.mark.parametrize("failing", ["", "find", "grep"])
@@ -275,3 +299,13 @@ def test_a_start_removes_what_is_no_snapshot_that_is_kept(tmp_path: Path) -> Non
         (snapshots / name).touch()
     prune()
     assert [each.name for each in snapshots.iterdir()] == ["kept.tar"]
+
+
+async def test_the_container_that_runs_after_a_failed_build_pushes_no_snapshot_out(tmp_path: Path) -> None:
+    holder = LocalHolder(tmp_path, program=describe_podman(tmp_path, recovery="true"))
+    now = datetime.now(UTC)
+    store_snapshots(holder.state, [Snapshot(name, now, 1) for name in ("first", "second", "third")])
+    task = await holder.take("newest")
+    assert "only the one that runs after a failed build" in task.text
+    assert [each.id for each in list_snapshots(holder.state)] == ["third", "second", "first"]
+    assert not holder.snapshots.exists()

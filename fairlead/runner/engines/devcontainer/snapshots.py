@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from fairlead.core.validators import format_size
 from fairlead.runner.engines.contract import EngineError, Reason, Snapshot, TaskContext
-from fairlead.runner.engines.devcontainer.grant import CONTAINER
+from fairlead.runner.engines.devcontainer.grant import CONTAINER, RECOVERY_LABEL
 from fairlead.runner.engines.devcontainer.inside.snapshots import ABSENT, GONE
 from fairlead.runner.engines.devcontainer.isolation.disk import says_disk_is_full
 from fairlead.runner.engines.devcontainer.isolation.holder import INSIDE_TARGET, PYTHON, Holder
@@ -32,6 +32,9 @@ TAKE = f"""
 set -eu
 found=$("$1" ps --all --quiet --filter "name=^$2\\$")
 [ "$found" ] || exit 0
+label='{{{{index .Config.Labels "{RECOVERY_LABEL}"}}}}'
+is_recovery=$("$1" container inspect --format "$label" "$2")
+[ "$is_recovery" != true ] || exit 0
 mkdir -p {SNAPSHOTS}
 archive={SNAPSHOTS}/$3.tar
 rm -f {SNAPSHOTS}/*.new
@@ -68,14 +71,16 @@ RESTORE = (
 
 
 async def take_snapshot(settings: Settings, folder: WorkspaceFolder, holder: Holder, task: TaskContext) -> None:
-    """Of the container that is to be replaced. Raises EngineError, and the container stays, if that is impossible."""
+    """Of the container that is to be replaced. Raises EngineError, and the container stays, if that is impossible. The
+    one that runs after a failed build has nothing of a user outside of the work folder, and would only take the place
+    of a snapshot that has."""
     name = task.task_id[:NAME_LENGTH]
     taken = await holder.run("/bin/sh", "-c", TAKE, "snapshot", settings.podman, CONTAINER, name)
     if taken.code != 0:
         problem = f"no snapshot could be taken, so the container was not replaced: {describe_errors(taken.errors)}"
         raise EngineError(Reason.SNAPSHOT_FAILED, f"{problem}; leave the snapshot out to replace it without")
     if not taken.output.strip():
-        task.log(b"there is no container of which a snapshot could be taken\n")
+        task.log(b"no snapshot is taken: there is no container, or only the one that runs after a failed build\n")
         return
     size = int(taken.output) if SIZE.fullmatch(taken.output) else 0
     others = [each for each in read_snapshots(folder) if each.id != name]
