@@ -30,6 +30,7 @@ from tests.runner.harness.tasks import RecordedTask
 
 UID = "5a900000-0000-4000-8000-000000000001"
 BROKEN_UID = "5a900000-0000-4000-8000-000000000003"
+RESET_UID = "5a900000-0000-4000-8000-000000000004"
 FULL_UID = "5a900000-0000-4000-8000-000000000002"
 CONFIGURATION = {"image": IMAGE, "remoteUser": "dev", "userEnvProbe": "none"}
 CHANGE = """
@@ -172,6 +173,32 @@ async def test_a_failed_build_leaves_the_snapshots_that_there_are(containers: Co
 
 
 @pytest.mark.timeout(300)
+async def test_a_failed_reset_leaves_the_container_and_its_snapshot(containers: Containers) -> None:
+    url = containers.commit("reset", {".devcontainer/devcontainer.json": json.dumps(CONFIGURATION)})
+    engine = containers.engine()
+    spec = WorkspaceSpec(uid=RESET_UID, namespace="project", name="reset", owner="ada", source=GitSource(url))
+    await engine.up(spec, RecordedTask())
+    await run(engine, "echo kept >/opt/kept; echo mine >/workspaces/reset/mine", RESET_UID)
+    again = dataclasses.replace(spec, reset=True, takes_snapshot=True, template_hash="changed")
+
+    refused = dataclasses.replace(again, source=GitSource("file:///nowhere"))
+    with pytest.raises(EngineError) as raised:
+        await engine.up(refused, RecordedTask("first"))
+    assert raised.value.reason == Reason.SOURCE_REFUSED
+    await engine.up(spec, RecordedTask())
+    assert await run(engine, "cat /opt/kept /workspaces/reset/mine", RESET_UID) == "kept\nmine\n"
+
+    failing = dataclasses.replace(again, source=GitSource(url, branch="missing"))
+    with pytest.raises(EngineError) as raised:
+        await engine.up(failing, RecordedTask("second"))
+    assert raised.value.reason == Reason.CLONE_FAILED
+    assert [each.id for each in await engine.list_snapshots(RESET_UID)] == ["second", "first"]
+    await engine.up(spec, RecordedTask())
+    assert await run(engine, "cat /opt/kept", RESET_UID) == "kept\n"
+    await engine.delete(RESET_UID, RecordedTask())
+
+
+@pytest.mark.timeout(300)
 async def test_a_container_is_not_replaced_if_no_snapshot_can_be_taken(containers: Containers) -> None:
     url = containers.commit("full", {".devcontainer/devcontainer.json": json.dumps(CONFIGURATION)})
     engine = containers.engine()
@@ -181,11 +208,14 @@ async def test_a_container_is_not_replaced_if_no_snapshot_can_be_taken(container
     )
     await engine.up(spec, RecordedTask())
     await run(engine, "head -c 130M /dev/zero >/opt/large", FULL_UID)
-    with pytest.raises(EngineError, match="so the container was not replaced") as raised:
-        await engine.up(dataclasses.replace(spec, recreate=True, takes_snapshot=True), RecordedTask())
-    assert raised.value.reason == Reason.WORKSPACE_DISK_FULL
-    await engine.up(spec, RecordedTask())
-    assert await run(engine, "stat -c %s /opt/large", FULL_UID) == f"{130 << 20}\n"
+    await run(engine, "echo mine >/workspaces/full/mine", FULL_UID)
+    for wanted in (dataclasses.replace(spec, recreate=True), dataclasses.replace(spec, reset=True)):
+        with pytest.raises(EngineError, match="so the container was not replaced") as raised:
+            await engine.up(dataclasses.replace(wanted, takes_snapshot=True), RecordedTask())
+        assert raised.value.reason == Reason.WORKSPACE_DISK_FULL
+        await engine.up(spec, RecordedTask())
+        shown = await run(engine, "stat -c %s /opt/large; cat /workspaces/full/mine", FULL_UID)
+        assert shown == f"{130 << 20}\nmine\n"
     await engine.delete(FULL_UID, RecordedTask())
 
 

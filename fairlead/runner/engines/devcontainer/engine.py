@@ -167,14 +167,9 @@ class DevcontainerEngine:
         self.observer.forget(spec.uid)
         folder.stopped.unlink(missing_ok=True)
         folder.overuse.unlink(missing_ok=True)
-        if not is_reused:
-            folder.container.unlink(missing_ok=True)
         if self.images.is_disk_low():
             self.images.collect()
             await self.pulled.collect()
-        has_run = (folder.root / "session.json").exists()
-        if spec.reset or not has_run:  # without a session, nothing in the work folder is the user's
-            (folder.root / "fetched.json").unlink(missing_ok=True)
         has_container = is_reused and status.state is not ContainerState.NOT_FOUND and bool(status.task_id)
         if has_container and status.template_hash != spec.template_hash:
             spec = _use_former_spec(folder, spec)
