@@ -49,8 +49,6 @@ KEEP_CONTAINER = "keepContainer"
 
 SNAPSHOT = "snapshot"
 """The option of an `up` that keeps what a container has outside of volumes when another one takes its place."""
-RESTORE = "restore"
-"""The option of an `up` that copies from a snapshot into the running container: its ID as `snapshot`, and a `path`."""
 
 ALLOW = "allow"
 """The option that lists the permissions of repositories."""

@@ -100,7 +100,7 @@ TASKS = _response_kind(
         "tasks": array(
             obj(
                 id=_TASK_ID,
-                type=enum("What the task does.", "up", "stop", "delete"),
+                type=enum("What the task does.", "up", "stop", "delete", "restore"),
                 status=enum("State of the task.", "Running", "Succeeded", "Failed"),
                 result=string("Result as JSON in base64.", max_length=limits.DATA),
                 logs=string("Compressed log in base64.", max_length=limits.DATA),
@@ -174,13 +174,29 @@ SNAPSHOTS = _response_kind(
     {
         "snapshots": array(
             obj(
-                id=string("ID, for the option `restore` of `up`."),
+                id=string("ID, for `restore` and `deletesnapshot`."),
                 createdAt=string("When the container was replaced."),
                 bytes=integer("Size on the disk of the workspace."),
             ),
             "The snapshots, the newest first.",
         )
     },
+)
+_SNAPSHOT = string("ID of the snapshot.", max_length=64)
+RESTORE = _request_kind(
+    "Restore",
+    "Copies a file or folder of a snapshot into the running container of a workspace.",
+    {
+        "spec": obj(
+            "What to copy.",
+            snapshot=_SNAPSHOT,
+            path=string("Absolute path of the file or folder.", max_length=4096),
+        ),
+        "status": obj("What was started.", taskId=_TASK_ID),
+    },
+)
+SNAPSHOT_DELETION = _request_kind(
+    "SnapshotDeletion", "Deletes a snapshot of a workspace.", {"spec": obj("What to delete.", snapshot=_SNAPSHOT)}
 )
 PORT_ACCESS = _request_kind(
     "PortAccess",
@@ -263,6 +279,8 @@ WORKSPACE_ACTIONS = (
     Action("sshcertificate", ("create",), SSH_CERTIFICATE, USE),
     Action("ports", ("get",), PORTS, USE),
     Action("snapshots", ("get",), SNAPSHOTS, USE),
+    Action("restore", ("create",), RESTORE, USE),
+    Action("deletesnapshot", ("create",), SNAPSHOT_DELETION, USE),
     Action(PORT_ACCESS_SUBRESOURCE, ("create",), PORT_ACCESS),
 )
 

@@ -1,5 +1,5 @@
-"""Requests to a runner with one JSON response: `tasks`, `cancel`, `state`, `snapshots`, `troubleshoot`, and POST of
-`up` and `stop`.
+"""Requests to a runner with one JSON response: `tasks`, `cancel`, `state`, `snapshots`, `deletesnapshot`,
+`troubleshoot`, and POST of `up`, `stop` and `restore`.
 
 The runner sends the response on stdout and exits with 0. Otherwise the error is what it has sent on stderr.
 
@@ -83,6 +83,22 @@ class ExchangeHandlers:
     async def list_snapshots(self, request: ActionRequest) -> Object:
         found = await self.exchange(request, OpenRequest("snapshots"), _Snapshots)
         return build_response(request, snapshots=msgspec.to_builtins(found.snapshots))
+
+    async def restore_snapshot(self, request: ActionRequest) -> Object:
+        """It wakes nothing up: a restore is for what runs now."""
+        spec = request.body.get("spec") or {}
+        if request.dry_run:
+            raise BadRequest("dryRun is not supported: a task is started or not; omit it")
+        wanted = OpenRequest("restore", options=spec, detach=True)
+        started = await self.exchange(request, wanted, _StartedTask)
+        return build_response(request, spec=spec, status={"taskId": started.task_id})
+
+    async def delete_snapshot(self, request: ActionRequest) -> Object:
+        spec = request.body.get("spec") or {}
+        if request.dry_run:
+            raise BadRequest("dryRun is not supported; omit it")
+        await self.exchange(request, OpenRequest("delete-snapshot", options=spec), None)
+        return build_response(request, spec=spec)
 
     async def cancel_task(self, request: ActionRequest) -> Object:
         task_id = parse_task_id(request.body.get("taskId") or "")

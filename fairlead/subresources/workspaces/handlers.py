@@ -170,6 +170,8 @@ def workspace_handlers(api_group: str, services: WorkspaceServices) -> dict[Acti
         "cancel": exchanges.cancel_task,
         "state": exchanges.get_or_set_state,
         "snapshots": exchanges.list_snapshots,
+        "restore": exchanges.restore_snapshot,
+        "deletesnapshot": exchanges.delete_snapshot,
         "troubleshoot": exchanges.troubleshoot,
         "log": downloads.stream_log,
         "download": downloads.download,

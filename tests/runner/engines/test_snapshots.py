@@ -22,7 +22,7 @@ from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, open_fo
 from fairlead.runner.engines.devcontainer.programs import Result
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.snapshot_list import read_snapshots, store_snapshots
-from fairlead.runner.engines.devcontainer.snapshots import TAKE, list_snapshots, take_snapshot
+from fairlead.runner.engines.devcontainer.snapshots import TAKE, delete_snapshot, list_snapshots, take_snapshot
 from tests.runner.harness.podman import IMAGE, Containers
 from tests.runner.harness.root_programs import HARNESS_VARIABLE
 from tests.runner.harness.sessions import run_inside
@@ -74,8 +74,7 @@ async def test_a_snapshot_keeps_what_a_replaced_container_had_and_gives_it_back(
     assert await run(engine, "ls -d /opt/* 2>/dev/null || echo none") == "none\n"
 
     async def restore(path: str, id: str = snapshot.id) -> None:
-        wanted = dataclasses.replace(spec, keeps_container=True, restored_snapshot=id, restored_path=path)
-        await engine.up(wanted, RecordedTask())
+        await engine.restore(UID, id, path, RecordedTask())
 
     await restore("/opt/tool/")
     shown = await run(engine, "cd /opt/tool; stat -c '%n %a %U %F' bin/run latest outside; cat bin/run; ls /opt")
@@ -129,21 +128,16 @@ async def test_few_snapshots_are_kept_for_a_time_and_not_for_another_owner(conta
     old, *others = read_json(folder.snapshots)
     write_json(folder.snapshots, [{**old, "createdAt": "2020-01-01T00:00:00Z"}, *others])
     assert [each.id for each in await engine.list_snapshots(UID)] == ["newest", "third"]
-    restoring = dataclasses.replace(spec, restored_snapshot="newest", restored_path="/etc")
-    for wanted in (
-        dataclasses.replace(restoring, recreate=True),
-        dataclasses.replace(restoring, reset=True),
-        dataclasses.replace(restoring, discards_home=True),
-    ):
-        with pytest.raises(EngineError, match="does not go with a new one") as raised:
-            await engine.up(wanted, RecordedTask())
-        assert raised.value.reason == Reason.SNAPSHOT_FAILED
     containers.run(UID, "touch", "/ws/snapshots/cut-off.tar.new")
     await engine.stop(UID, RecordedTask())
     with pytest.raises(EngineError, match="not running"):
-        await engine.up(dataclasses.replace(spec, restored_snapshot="newest", restored_path="/"), RecordedTask())
+        await engine.restore(UID, "newest", "/", RecordedTask())
+    await engine.delete_snapshot(UID, "third")
+    assert [each.id for each in await engine.list_snapshots(UID)] == ["newest"]
     await engine.up(spec, RecordedTask())
-    assert containers.run(UID, "ls", "/ws/snapshots").split() == ["newest.tar", "third.tar"]
+    assert containers.run(UID, "ls", "/ws/snapshots").split() == ["newest.tar"]
+    with pytest.raises(EngineError, match="has no snapshot 'third'; it has newest"):
+        await engine.delete_snapshot(UID, "third")
 
     await engine.up(dataclasses.replace(spec, recreate=True, discards_home=True, owner="bob"), RecordedTask())
     assert await engine.list_snapshots(UID) == []
@@ -273,6 +267,15 @@ case "$1 $4" in
     "container "*) echo ./mounted ;;
     "mount "*) echo {folder}/upper ;;
 esac"""
+
+
+async def test_a_deleted_snapshot_is_gone_at_once_while_the_workspace_runs(tmp_path: Path) -> None:
+    holder = LocalHolder(tmp_path, program=describe_podman(tmp_path))
+    await holder.take("first")
+    await holder.take("second")
+    await delete_snapshot(holder.state, cast(Holder, holder), "first")
+    assert [each.id for each in list_snapshots(holder.state)] == ["second"]
+    assert [each.name for each in holder.snapshots.iterdir()] == ["second.tar"]
 
 
 async def test_a_podman_that_cannot_list_containers_does_not_count_as_one_without_them(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from fairlead.core.validators import format_size
-from fairlead.runner.engines.contract import EngineError, Reason, Snapshot, TaskContext
+from fairlead.runner.engines.contract import EngineError, Reason, Snapshot, TaskContext, describe_missing_snapshot
 from fairlead.runner.engines.devcontainer.grant import CONTAINER, RECOVERY_LABEL
 from fairlead.runner.engines.devcontainer.inside.snapshots import ABSENT, GONE
 from fairlead.runner.engines.devcontainer.isolation.disk import says_disk_is_full
@@ -107,6 +107,19 @@ async def remove_archives(holder: Holder, ids: Iterable[str]) -> None:
         await holder.run("/bin/rm", "-f", *paths)
 
 
+async def delete_snapshot(folder: WorkspaceFolder, holder: Holder | None, snapshot: str) -> None:
+    """Without a holder, the disk cannot be written to: then the archive goes when the workspace starts. Raises
+    EngineError."""
+    found = read_snapshots(folder)
+    kept = [each for each in found if each.id != snapshot]
+    if len(kept) == len(found):
+        names = [each.id for each in found]
+        raise EngineError(Reason.SNAPSHOT_FAILED, describe_missing_snapshot(snapshot, names))
+    store_snapshots(folder, kept)
+    if holder is not None:
+        await remove_archives(holder, [snapshot])
+
+
 async def discard_snapshots(folder: WorkspaceFolder, holder: Holder) -> None:
     """They may have credentials of an earlier owner."""
     folder.snapshots.unlink(missing_ok=True)
@@ -119,8 +132,7 @@ async def restore_snapshot(
     """Copies what the snapshot has at this path into the running container. Raises EngineError."""
     names = [each.id for each in list_snapshots(folder)]
     if snapshot not in names:
-        has = f"it has {', '.join(names)}" if names else "it has none"
-        raise EngineError(Reason.SNAPSHOT_FAILED, f"the workspace has no snapshot {snapshot[:100]!r}; {has}")
+        raise EngineError(Reason.SNAPSHOT_FAILED, describe_missing_snapshot(snapshot, names))
     plain = posixpath.normpath(path)
     if not plain.startswith("/"):
         raise EngineError(Reason.SNAPSHOT_FAILED, f"{path[:100]!r} is not an absolute path, such as /usr/local")
