@@ -26,6 +26,11 @@ PREBUILD_SCHEDULE_ANNOTATION = "service.sh/prebuild-schedule"
 UP_ANNOTATION = "service.sh/workspace-up"
 """A new value, such as the time, requests an `up`: for clients that have no connection to the runner."""
 
+MOVED_FROM_ANNOTATION = "service.sh/moved-from"
+"""The runners that a workspace was moved away from, and that still have something of it, as a list with commas."""
+MOVE_LOSSES, DISCARD = "move-losses", "discard"
+"""Actions of a runner: what of a workspace only it has, and removing what it has of one that was moved away."""
+
 SILENT = "Silent"
 """Reason of the condition `Ready` of a runner that has not renewed its Lease in time."""
 RUNNER_SILENT = "RunnerSilent"
@@ -85,6 +90,11 @@ class WorkspaceState(StrEnum):
     NOT_STARTED = "NotStarted"
     DEGRADED = "Degraded"
     NOT_REPORTED = "NotReported"
+
+
+def list_former_runners(workspace: Object) -> list[str]:
+    found = str((metadata(workspace).get("annotations") or {}).get(MOVED_FROM_ANNOTATION) or "")
+    return [each for each in found.split(",") if each]
 
 
 def is_prebuild(workspace: Object) -> bool:

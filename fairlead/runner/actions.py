@@ -13,11 +13,13 @@ from typing import Any
 from fairlead.core import json
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object
+from fairlead.core.workspaces import DISCARD, MOVE_LOSSES
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.requests import OpenRequest, Refused
 from fairlead.links.streams import Data, Eof
 from fairlead.runner.activity import KEEPALIVE_BYTES, MeteredStream
+from fairlead.runner.desired import parse_source
 from fairlead.runner.engines.contract import (
     ContainerState,
     Engine,
@@ -32,6 +34,7 @@ from fairlead.runner.engines.contract import (
 )
 from fairlead.runner.git.service import GitCredentials
 from fairlead.runner.journal import DELETE, FAILED, RESTORE, RUNNING, STOP, UP, TaskRecord
+from fairlead.runner.move_losses import find_losses
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
 from fairlead.runner.sessions import run_port, run_process
@@ -71,6 +74,7 @@ class RunnerActions:
             **{"status": self._send_status, "tasks": self._send_tasks, "cancel": self._cancel, "log": self._send_log},
             **{"service-log": self._send_service_log, RESTORE: self._restore},
             **{"snapshots": self._send_snapshots, "delete-snapshot": self._delete_snapshot},
+            MOVE_LOSSES: self._send_losses,
             **{"exec": self._exec, "resize": self._resize},
             **{"port": self._forward_port, "download": self._download},
             **{"state": self._send_state, "set-state": self._store_state, "troubleshoot": self._troubleshoot},
@@ -82,6 +86,9 @@ class RunnerActions:
 
     async def handle_open(self, request: OpenRequest, stream: Stream) -> None:
         """Serves one stream to its end. Raises Refused before it is accepted."""
+        if request.action == DISCARD:  # of what is no workspace of this runner any more
+            await self._discard(request, stream)
+            return
         action = self._actions.get(request.action)
         if action is None:
             raise Refused(501, f"this runner does not support {request.action}; update it")
@@ -183,10 +190,42 @@ class RunnerActions:
             raise Refused(404, f"there is no task {request.task_id} under way")
         await stream.send_exit(0)
 
+    # --- moves --------------------------------------------------------------------------------------------------------
+
+    async def _send_losses(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        """What is lost when the workspace moves to another runner, and the source that it has here."""
+        record, engine = workspace.record, self._find_engine(workspace)
+        state = (await engine.status(workspace.uid)).state if engine is not None else ContainerState.NOT_FOUND
+        if workspace.is_busy:
+            raise Refused(409, "a task of the workspace is under way; wait until it has ended")
+        losses: list[str] = []
+        if record is None or engine is None or state is ContainerState.NOT_FOUND:
+            await send_json(stream, {"losses": losses, "source": ""})
+            return
+        if state is not ContainerState.RUNNING:
+            raise Refused(409, "the workspace does not run; start it, so that git in it can say what is not pushed")
+        try:
+            losses = await find_losses(engine, workspace.uid, parse_source(record.source))
+        except EngineError as error:
+            raise Refused(409, error.message) from error
+        await send_json(stream, {"losses": losses, "source": record.source})
+
+    async def _discard(self, request: OpenRequest, stream: Stream) -> None:
+        """Another runner has the workspace now, and needs nothing of what is here."""
+        if not self._workspaces.is_synced:
+            raise Refused(503, "the runner does not know its workspaces yet; try again in a moment")
+        if self._workspaces.find(request.uid) is not None:
+            raise Refused(409, "the workspace is one of this runner; only what was moved away is discarded")
+        orphan = self._workspaces.find_orphan(request.uid)
+        if orphan is not None and orphan.record is not None:
+            orphan.request_discard()
+        await stream.send_exit(0)
+
     # --- snapshots ----------------------------------------------------------------------------------------------------
 
     async def _restore(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
-        snapshot, path = _read_snapshot(request.options), request.options.get("path")
+        snapshot = _read_snapshot(request.options)
+        path = request.options.get("path")
         if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
             raise Refused(400, "path: must be an absolute path, such as /usr/local")
         if len(path) > MAX_RESTORED_PATH:

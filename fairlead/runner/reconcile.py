@@ -17,7 +17,7 @@ from fairlead.client import ClientError
 from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.waiting import Signal
-from fairlead.core.workspaces import KEEP_CONTAINER
+from fairlead.core.workspaces import KEEP_CONTAINER, list_former_runners
 from fairlead.runner.answers import parse_revision
 from fairlead.runner.api import is_gone
 from fairlead.runner.decisions import (
@@ -182,6 +182,11 @@ class WorkspaceReconciler:
         """Removes what the engine has. The object of the API stays."""
         return self._request(replace(self._require_record(), is_up_due=False, is_stopped=True), DELETE, user)
 
+    def request_discard(self) -> None:
+        """Removes what there is of a workspace that another runner has now, however often that takes."""
+        self._save(replace(self._require_record(), is_deletion_requested=True))
+        self._changed.wake()
+
     def request_cancel(self, task_id: str) -> bool:
         """Cancels a task that has not ended. Returns whether there is such a task."""
         record = self._require_record()
@@ -300,9 +305,11 @@ class WorkspaceReconciler:
 
     def _take(self, workspace: Object) -> WorkspaceRecord:
         """A first record. If the workspace was started before, the journal is lost, or this is another machine than the
-        one that has its data: then its engine is asked, and earlier requests are not repeated."""
+        one that has its data: then its engine is asked, and earlier requests are not repeated. But what its status says
+        of one that was moved here is of the runner before, and the request for its `up` is for this one."""
         record = WorkspaceRecord(self.uid, metadata(workspace)["namespace"], metadata(workspace)["name"])
-        if get_path(workspace, "status.lastWorkspaceStatus") not in ("Running", "Stopped", "Busy"):
+        is_started = get_path(workspace, "status.lastWorkspaceStatus") in ("Running", "Stopped", "Busy")
+        if not is_started or list_former_runners(workspace):
             return record
         engine = choose_engine(provider_name(workspace), self._services.engines)
         return replace(record, engine=engine, handled_request=requested_up(workspace))

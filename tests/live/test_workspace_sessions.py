@@ -165,8 +165,12 @@ async def test_reading_a_workspace_is_not_enough_for_its_subresources(server: Se
             assert reader.get(WORKSPACE).status_code == 200
             for name in ("tasks", "log", "state", "troubleshoot", "download?path=/etc", "ports", "port", "snapshots"):
                 assert reader.get(f"{WORKSPACE}/{name}").status_code == 403
-            for name in ("up", "restore", "deletesnapshot", "sshcertificate"):
+            for name in ("up", "restore", "deletesnapshot", "move", "sshcertificate"):
                 assert reader.post(f"{WORKSPACE}/{name}", json={}).status_code == 403
+            entry["verbs"] = ["get", "use"]
+            assert admin.patch(WORKSPACE, json={"spec": {"access": [entry]}}, headers=merge).status_code == 200
+            assert reader.get(f"{WORKSPACE}/ports").status_code == 200
+            assert reader.post(f"{WORKSPACE}/move", json={"spec": {"runner": "other"}}).status_code == 403
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 
 from fairlead.core.clock import timestamp as format_timestamp
 from fairlead.core.objects import Object, get_path
+from fairlead.core.user import CONTROLLER_USER
 from fairlead.core.workspaces import current_reason, workspace_status
 from fairlead.domain.password_parameters import redact_instance
 from fairlead.domain.sleep_mode import ACTIVE, IDLE, UNKNOWN
@@ -198,6 +199,22 @@ RESTORE = _request_kind(
 SNAPSHOT_DELETION = _request_kind(
     "SnapshotDeletion", "Deletes a snapshot of a workspace.", {"spec": obj("What to delete.", snapshot=_SNAPSHOT)}
 )
+MOVE = _request_kind(
+    "Move",
+    "Moves a workspace to another runner, which fetches its source again.",
+    {
+        "spec": obj(
+            "Where to.",
+            runner=string("Name of the runner to move to.", max_length=253),
+            discard=boolean("Whether to move although something would be lost, or this cannot be known."),
+        ),
+        "status": obj(
+            "What was done.",
+            runner=string("Name of the runner before."),
+            lost=array(string(max_length=limits.MESSAGE), "What does not move, and will be deleted."),
+        ),
+    },
+)
 PORT_ACCESS = _request_kind(
     "PortAccess",
     "Opens a port of a workspace in a browser: says where, and issues the ticket with which a browser gets access.",
@@ -281,6 +298,7 @@ WORKSPACE_ACTIONS = (
     Action("snapshots", ("get",), SNAPSHOTS, USE),
     Action("restore", ("create",), RESTORE, USE),
     Action("deletesnapshot", ("create",), SNAPSHOT_DELETION, USE),
+    Action("move", ("create",), MOVE, USE),
     Action(PORT_ACCESS_SUBRESOURCE, ("create",), PORT_ACCESS),
 )
 
@@ -404,8 +422,11 @@ def check(change: Change) -> Iterable[Problem]:
     if get_path(spec, "target.cluster.name") and get_path(spec, "target.virtualCluster.name"):
         yield Problem.forbidden("spec.target.virtualCluster", "spec.target.cluster is set too; keep one of them")
     runner = get_path(spec, "runnerRef.runner")
+    if change.user == CONTROLLER_USER:  # it moves workspaces
+        return
     if runner != (get_path(change.old, "spec.runnerRef.runner") or runner):
-        yield Problem.invalid("spec.runnerRef.runner", runner, "field is immutable once a runner has been set")
+        why = "field is immutable once a runner has been set; `fairlead workspace move` moves it to another one"
+        yield Problem.invalid("spec.runnerRef.runner", runner, why)
 
 
 WORKSPACE = Kind(

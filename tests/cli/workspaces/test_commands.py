@@ -110,6 +110,28 @@ def test_a_snapshot_is_deleted_after_a_question(ada: CliFixture) -> None:
     assert sent.body["spec"] == {"snapshot": "4f1c22ab"}
 
 
+# --- move -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_move_says_what_is_left_behind_and_follows_the_new_up(ada: CliFixture) -> None:
+    moved = {"status": {"runner": "local", "lost": ["stashes: 1"]}}
+    ada.fake.on("POST", f"{DEV}/move", (201, moved))
+    result = ada.run("workspace", "move", *FLAGS, "--runner", "other", "--discard")
+    assert result.code == 0, result.err
+    assert "left behind on the runner local: stashes: 1" in result.err and "is running" in result.err
+    (sent,) = ada.fake.requests_to("POST", f"{DEV}/move")
+    assert sent.body["spec"] == {"runner": "other", "discard": True}
+    result = ada.run("workspace", "move", *FLAGS, "--runner", "other", "--no-wait")
+    assert "it is coming up on the runner other" in result.err
+
+
+def test_a_move_that_would_lose_something_says_what_to_do(ada: CliFixture) -> None:
+    why = "stashes: 1; push what is to be kept, or discard it (`fairlead workspace move --discard`)"
+    ada.fake.on("POST", f"{DEV}/move", (409, failure_status(409, "Conflict", why)))
+    result = ada.run("workspace", "move", *FLAGS, "--runner", "other")
+    assert result.code == 1 and why in result.err
+
+
 # --- show -------------------------------------------------------------------------------------------------------------
 
 
