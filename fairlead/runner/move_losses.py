@@ -1,7 +1,7 @@
 """What of a workspace is lost when it moves to another runner, which fetches its source again.
 
-That is what no remote of its repository has. Git in the workspace says it, as its user: nobody else may read the files
-of an untrusted repository, and only the owner of the workspace is deceived by what it says.
+That is what no remote of its repository has. Git in the workspace says it, as its user: no
+program of the machine reads the files of an untrusted repository, and what it says deceives its own users at most.
 """
 
 import asyncio

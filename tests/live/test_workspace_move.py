@@ -57,7 +57,7 @@ class Move:
         wait_until(lambda: self.state() == "Running", WAIT_SECONDS, what="the workspace runs")
 
     def wait_until_cleaned_up(self) -> None:
-        """What the first runner had is removed, and nobody is asked to remove anything any more."""
+        """What the first runner had is removed, and no runner has anything left to remove."""
         wait_until(lambda: not self.folder(self.first).exists(), WAIT_SECONDS, what="the first runner has cleaned up")
         wait_until(lambda: self.moved_from() == "", WAIT_SECONDS, what="nothing is left to clean up")
 
@@ -115,7 +115,7 @@ def open_move(tmp_path: Path) -> Iterator[Move]:
 
 
 @pytest.mark.timeout(600)
-def test_what_is_pushed_moves_and_nothing_is_lost_unasked(tmp_path: Path) -> None:
+def test_what_is_pushed_moves_and_nothing_is_lost_without_a_request(tmp_path: Path) -> None:
     with open_move(tmp_path) as move:
         work = move.folder(move.first) / "work"
 

@@ -1,7 +1,7 @@
 """Has runners remove what they have of workspaces that were moved away, once these run on their new runner.
 
 Whether they do, the new runner is asked itself: the status may still have a report of the one before. A runner that
-does not respond is asked again until it does; if its Runner is deleted, nobody is left to ask.
+does not respond is asked again until it does; if its Runner is deleted, there is no process to ask.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -61,7 +61,7 @@ class MoveController:
         return RETRY_SECONDS if len(done) < len(former) else None
 
     async def _discard(self, runner: str, workspace: Object) -> bool:
-        """Whether the runner removes what it has, or nobody can be asked to."""
+        """Whether the runner removes what it has, or does not exist any more."""
         if self._runners.get_cached("", runner) is None:
             return True
         try:

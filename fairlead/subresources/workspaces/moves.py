@@ -61,7 +61,7 @@ class MoveHandler:
             raise BadRequest("spec.runner: name the runner to move to")
         if request.dry_run:
             raise BadRequest("dryRun is not supported: a workspace is moved or not; omit it")
-        # Whoever may use it may not decide where it runs: that is a part of its spec.
+        # The verb `use` does not decide where it runs: that is a part of its spec.
         request.call.require(replace(request.call.target, verb="update", path="", subresource=""))
         workspace = await self.requests.get_workspace(request)
         former = self._check(request, workspace, target)
@@ -128,9 +128,9 @@ class MoveHandler:
         def edit(current: Object) -> Object:
             if get_path(current, RUNNER_FIELD) != former:
                 raise self._refuse(request, "it was moved by another request meanwhile")
-            kept = [each for each in (*list_former_runners(current), former) if each != target]
+            left = [each for each in (*list_former_runners(current), former) if each != target]
             changes: dict[str, str | None] = {
-                MOVED_FROM_ANNOTATION: ",".join(dict.fromkeys(kept)),
+                MOVED_FROM_ANNOTATION: ",".join(dict.fromkeys(left)),
                 UP_ANNOTATION: requested_at,
             }
             if source:  # that of its first `up`, which may have been an option
@@ -150,5 +150,5 @@ def forget_reports(workspace: Object) -> Object:
     status: dict[str, Any] = {
         name: value for name, value in (workspace.get("status") or {}).items() if name not in REPORTED_FIELDS
     }
-    kept = [each for each in conditions_of(workspace.get("status")) if each.get("type") in SERVER_CONDITIONS]
-    return {**workspace, "status": {**status, "conditions": kept}}
+    conditions = [each for each in conditions_of(workspace.get("status")) if each.get("type") in SERVER_CONDITIONS]
+    return {**workspace, "status": {**status, "conditions": conditions}}

@@ -114,7 +114,7 @@ async def test_nothing_is_discarded_unless_the_new_runner_says_that_it_runs(
     assert (runners.discarded, moved_from(server)) == (["old"], "")
 
 
-async def test_a_former_runner_that_does_not_respond_is_asked_until_it_does(
+async def test_a_former_runner_that_does_not_respond_is_requested_until_it_does(
     server: RegistryFixture, runners: Runners
 ) -> None:
     runners.silent = {"old"}

@@ -111,11 +111,11 @@ async def delete_snapshot(folder: WorkspaceFolder, holder: Holder | None, snapsh
     """Without a holder, the disk cannot be written to: then the archive goes when the workspace starts. Raises
     EngineError."""
     found = read_snapshots(folder)
-    kept = [each for each in found if each.id != snapshot]
-    if len(kept) == len(found):
+    others = [each for each in found if each.id != snapshot]
+    if len(others) == len(found):
         names = [each.id for each in found]
         raise EngineError(Reason.SNAPSHOT_FAILED, describe_missing_snapshot(snapshot, names))
-    store_snapshots(folder, kept)
+    store_snapshots(folder, others)
     if holder is not None:
         await remove_archives(holder, [snapshot])
 
