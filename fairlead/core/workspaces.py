@@ -28,8 +28,10 @@ UP_ANNOTATION = "service.sh/workspace-up"
 
 MOVED_FROM_ANNOTATION = "service.sh/moved-from"
 """The runners that a workspace was moved away from, and that still have something of it, as a list with commas."""
-MOVE_LOSSES, DISCARD = "move-losses", "discard"
-"""Actions of a runner: what of a workspace only it has, and removing what it has of one that was moved away."""
+MOVE_LOSSES = "move-losses"
+"""The action of a runner that says what of a workspace only it has."""
+RETAIN, DISCARD = "retain", "discard"
+"""Actions of a runner for what it has of a workspace that was moved away: it goes on to have it, or removes it."""
 
 SILENT = "Silent"
 """Reason of the condition `Ready` of a runner that has not renewed its Lease in time."""

@@ -13,7 +13,7 @@ from typing import Any
 from fairlead.core import json
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object
-from fairlead.core.workspaces import DISCARD, MOVE_LOSSES
+from fairlead.core.workspaces import DISCARD, MOVE_LOSSES, RETAIN
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.requests import OpenRequest, Refused
@@ -86,8 +86,8 @@ class RunnerActions:
 
     async def handle_open(self, request: OpenRequest, stream: Stream) -> None:
         """Serves one stream to its end. Raises Refused before it is accepted."""
-        if request.action == DISCARD:  # of what is no workspace of this runner any more
-            await self._discard(request, stream)
+        if request.action in (RETAIN, DISCARD):  # what is no workspace of this runner any more
+            await self._handle_orphan(request, stream)
             return
         action = self._actions.get(request.action)
         if action is None:
@@ -210,15 +210,17 @@ class RunnerActions:
             raise Refused(409, error.message) from error
         await send_json(stream, {"losses": losses, "source": record.source})
 
-    async def _discard(self, request: OpenRequest, stream: Stream) -> None:
-        """Another runner has the workspace now, and needs nothing of what is here."""
+    async def _handle_orphan(self, request: OpenRequest, stream: Stream) -> None:
+        """Another runner has the workspace now: what is here is kept until it runs there, and then removed."""
         if not self._workspaces.is_synced:
             raise Refused(503, "the runner does not know its workspaces yet; try again in a moment")
         if self._workspaces.find(request.uid) is not None:
-            raise Refused(409, "the workspace is one of this runner; only what was moved away is discarded")
+            raise Refused(409, "the workspace is one of this runner; it was not moved away")
         orphan = self._workspaces.find_orphan(request.uid)
-        if orphan is not None and orphan.record is not None:
+        if orphan is not None and orphan.record is not None and request.action == DISCARD:
             orphan.request_discard()
+        elif orphan is not None and orphan.record is not None:
+            orphan.request_retain()
         await stream.send_exit(0)
 
     # --- snapshots ----------------------------------------------------------------------------------------------------

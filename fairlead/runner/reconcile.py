@@ -182,6 +182,10 @@ class WorkspaceReconciler:
         """Removes what the engine has. The object of the API stays."""
         return self._request(replace(self._require_record(), is_up_due=False, is_stopped=True), DELETE, user)
 
+    def request_retain(self) -> None:
+        """The time for which an orphan is kept begins anew."""
+        self._save(replace(self._require_record(), orphaned_at=timestamp(self._services.clock.now())))
+
     def request_discard(self) -> None:
         """Removes what there is of a workspace that another runner has now, however often that takes."""
         self._save(replace(self._require_record(), is_deletion_requested=True))

@@ -17,7 +17,7 @@ from tests.harness.server_process import running_server
 from tests.live.runner_process import PROCESS_ENGINE, RunnerProcess, create_runner
 from tests.live.workspace_setup import WORKSPACE, M, create_object
 
-WAIT_SECONDS = 120
+WAIT_SECONDS = 180
 MERGE = {"Content-Type": "application/merge-patch+json"}
 MOVED_FROM = "service.sh/moved-from"
 IDENTITY = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com")

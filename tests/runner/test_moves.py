@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,24 @@ async def test_what_was_moved_away_is_stopped_and_kept_until_it_is_discarded(
     await eventually(lambda: runner.services.journal.get("u") is None)
     assert (runner.containers(), runner.data()) == ([], "")
     assert (await request(actions, "discard")).exit_code == 0
+
+
+async def test_what_was_moved_away_outlives_the_time_for_orphans_as_long_as_the_server_says_so(
+    actions: RunnerActions, runner: RunnerFixture
+) -> None:
+    await bring_up(runner)
+    await runner.kill()
+    runner.retention = timedelta(hours=1)
+    runner.start()
+    actions = RunnerActions(runner.services, runner.workspaces)
+    await asyncio.sleep(1)
+    move_away(runner)
+    for _ in range(10):
+        await asyncio.sleep(1800)
+        assert (await request(actions, "retain")).exit_code == 0
+    assert runner.data()
+    await asyncio.sleep(2 * 3600)
+    assert (runner.containers(), runner.data()) == ([], "")
 
 
 async def test_what_is_discarded_is_removed_although_that_fails_at_first_or_the_runner_ends(

@@ -1,6 +1,7 @@
 """Has runners remove what they have of workspaces that were moved away, once these run on their new runner.
 
-Whether they do, the new runner is asked itself: the status may still have a report of the one before. A runner that
+Until then, they are to keep it, however short the time is for which they keep orphans otherwise. Whether the workspaces
+run, the new runner is asked itself: the status may still have a report of the one before. A runner that
 does not respond is asked again until it does; if its Runner is deleted, there is no process to ask.
 """
 
@@ -10,7 +11,7 @@ from typing import Any
 
 from fairlead.core.errors import ApiError, NotFound
 from fairlead.core.objects import Object, get_path, metadata
-from fairlead.core.workspaces import DISCARD, MOVED_FROM_ANNOTATION, list_former_runners
+from fairlead.core.workspaces import DISCARD, MOVED_FROM_ANNOTATION, RETAIN, list_former_runners
 from fairlead.domain.sleep_mode import change_annotations
 from fairlead.kinds.clusters.runner import RUNNERS
 from fairlead.kinds.instances.workspace import WORKSPACE
@@ -22,7 +23,7 @@ from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 
-RETRY_SECONDS = 10.0
+RETRY_SECONDS = 60.0
 AskRunner = Callable[[OpenRequest], Awaitable[dict[str, Any]]]
 
 
@@ -42,15 +43,13 @@ class MoveController:
         entry = self._workspaces.get_cached(key[2], key[3])
         workspace = decode(entry) if entry is not None else {}
         former = list_former_runners(workspace) if workspace else []
-        if not former or not is_true(workspace.get("status"), "Ready"):
+        if not former:
             return None
-        current = str(get_path(workspace, "spec.runnerRef.runner") or "")
-        try:
-            if not is_brought_up(await self._ask(build_request("troubleshoot", current, workspace))):
-                return RETRY_SECONDS
-        except ApiError:
+        if not await self._runs(workspace):
+            for name in former:
+                await self._pass_on(RETAIN, name, workspace)
             return RETRY_SECONDS
-        done = {name for name in former if await self._discard(name, workspace)}
+        done = {name for name in former if await self._pass_on(DISCARD, name, workspace)}
 
         def edit(changed: Object) -> Object:
             left = [each for each in list_former_runners(changed) if each not in done]
@@ -60,12 +59,22 @@ class MoveController:
             await self._workspaces.modify(key[2], key[3], edit, server_write_options())
         return RETRY_SECONDS if len(done) < len(former) else None
 
-    async def _discard(self, runner: str, workspace: Object) -> bool:
-        """Whether the runner removes what it has, or does not exist any more."""
+    async def _runs(self, workspace: Object) -> bool:
+        """Whether it does on its new runner, as that says."""
+        if not is_true(workspace.get("status"), "Ready"):
+            return False
+        runner = str(get_path(workspace, "spec.runnerRef.runner") or "")
+        try:
+            return is_brought_up(await self._ask(build_request("troubleshoot", runner, workspace)))
+        except ApiError:
+            return False
+
+    async def _pass_on(self, action: str, runner: str, workspace: Object) -> bool:
+        """Whether a former runner has the request, or does not exist any more."""
         if self._runners.get_cached("", runner) is None:
             return True
         try:
-            await self._ask(build_request(DISCARD, runner, workspace))
+            await self._ask(build_request(action, runner, workspace))
         except ApiError:
             return False
         return True

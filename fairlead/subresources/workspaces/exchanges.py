@@ -22,7 +22,7 @@ from fairlead.core.concurrency import ANSWER_POOL, LARGE_JSON_BYTES
 from fairlead.core.crypto.ssh_certificates import InvalidSshKey, encode_public_key, parse_public_key
 from fairlead.core.errors import ApiError, BadGateway, BadRequest, Timeout
 from fairlead.core.objects import Object, metadata
-from fairlead.core.workspaces import DISCARD
+from fairlead.core.workspaces import DISCARD, RETAIN
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT, clean_text
 from fairlead.links.requests import OpenRequest, Refused
@@ -185,7 +185,7 @@ async def ask_runner(hub: RunnerHub, wanted: OpenRequest) -> dict[str, Any]:
         except Refused as refusal:
             raise api_error(refusal) from None
 
-    found: dict[str, Any] = await exchange(open_stream, None if wanted.action == DISCARD else dict[str, Any])
+    found: dict[str, Any] = await exchange(open_stream, None if wanted.action in (RETAIN, DISCARD) else dict[str, Any])
     return found or {}
 
 

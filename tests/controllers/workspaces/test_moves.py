@@ -29,12 +29,16 @@ class Runners:
         self.report: dict[str, Any] = RUNS
         self.silent: set[str] = set()
         self.discarded: list[str] = []
+        self.retained: list[str] = []
 
     async def ask(self, request: OpenRequest) -> dict[str, Any]:
         if request.runner in self.silent:
             raise Unavailable(f"{request.runner} is not connected")
         if request.action == "discard":
             self.discarded.append(request.runner)
+            return {}
+        if request.action == "retain":
+            self.retained.append(request.runner)
             return {}
         assert (request.action, request.runner) == ("troubleshoot", "new")
         return self.report
@@ -86,6 +90,7 @@ async def test_nothing_is_discarded_before_it_is_ready(server: RegistryFixture, 
     await create(server, conditions=[{**READY[0], "status": "False"}])
     await asyncio.sleep(3600)
     assert (runners.discarded, moved_from(server)) == ([], "old")
+    assert len(runners.retained) >= 50
     await report(server, READY)
     await asyncio.sleep(1)
     assert (runners.discarded, moved_from(server)) == (["old"], "")
@@ -107,10 +112,10 @@ async def test_nothing_is_discarded_unless_the_new_runner_says_that_it_runs(
 ) -> None:
     runners.report = said
     await create(server)
-    await asyncio.sleep(60)
+    await asyncio.sleep(100)
     assert (runners.discarded, moved_from(server)) == ([], "old")
     runners.report = RUNS
-    await asyncio.sleep(20)
+    await asyncio.sleep(100)
     assert (runners.discarded, moved_from(server)) == (["old"], "")
 
 
@@ -122,7 +127,7 @@ async def test_a_former_runner_that_does_not_respond_is_requested_until_it_does(
     await asyncio.sleep(3600)
     assert (runners.discarded, moved_from(server)) == (["older"], "old")
     runners.silent = set()
-    await asyncio.sleep(20)
+    await asyncio.sleep(100)
     assert (runners.discarded, moved_from(server)) == (["older", "old"], "")
 
 
