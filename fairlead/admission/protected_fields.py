@@ -38,6 +38,7 @@ from fairlead.core.call import NAMESPACE_RESOURCE
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
+from fairlead.core.workspaces import MOVED_FROM_ANNOTATION
 from fairlead.domain.cluster_identity import SHARED_IDENTITY_ANNOTATION
 from fairlead.domain.key_lifetime import FIRST_KEY_ANNOTATION
 from fairlead.domain.quotas import SLEEPING_PHASE
@@ -138,6 +139,7 @@ SERVER_ONLY_KEYS = (
     ("annotations", "service.sh/login-ttl"),  # a login that was not redeemed yet
     ("annotations", FIRST_KEY_ANNOTATION),  # when the key of the first administrator expires
     ("annotations", "service.sh/replica-address"),  # where other replicas connect to
+    ("annotations", MOVED_FROM_ANNOTATION),  # runners that are told to remove what they have of a workspace
     ("annotations", "service.sh/resembles-user"),  # shown to administrators who review a new user
 )
 """Labels and annotations that this server or its clients act on, and that only the server needs to set."""

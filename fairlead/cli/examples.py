@@ -111,6 +111,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fairlead workspace share desk 8080 --with User:ada --end --project demo",
     ),
     "workspace snapshots": ("fairlead workspace snapshots desk --project demo",),
+    "workspace move": ("fairlead workspace move desk --runner other --project demo",),
+    "workspace delete-snapshot": ("fairlead workspace delete-snapshot desk 4f1c22ab --project demo",),
     "workspace restore": ("fairlead workspace restore desk 4f1c22ab /usr/local --project demo",),
     "workspace port-forward": ("fairlead workspace port-forward desk 8080:80 5432 --project demo",),
     "workspace delete": ("fairlead workspace delete desk --project demo",),

@@ -26,6 +26,13 @@ PREBUILD_SCHEDULE_ANNOTATION = "service.sh/prebuild-schedule"
 UP_ANNOTATION = "service.sh/workspace-up"
 """A new value, such as the time, requests an `up`: for clients that have no connection to the runner."""
 
+MOVED_FROM_ANNOTATION = "service.sh/moved-from"
+"""The runners that a workspace was moved away from, and that still have something of it, as a list with commas."""
+MOVE_LOSSES = "move-losses"
+"""The action of a runner that says what of a workspace only it has."""
+RETAIN, DISCARD = "retain", "discard"
+"""Actions of a runner for what it has of a workspace that was moved away: it goes on to have it, or removes it."""
+
 SILENT = "Silent"
 """Reason of the condition `Ready` of a runner that has not renewed its Lease in time."""
 RUNNER_SILENT = "RunnerSilent"
@@ -49,8 +56,6 @@ KEEP_CONTAINER = "keepContainer"
 
 SNAPSHOT = "snapshot"
 """The option of an `up` that keeps what a container has outside of volumes when another one takes its place."""
-RESTORE = "restore"
-"""The option of an `up` that copies from a snapshot into the running container: its ID as `snapshot`, and a `path`."""
 
 ALLOW = "allow"
 """The option that lists the permissions of repositories."""
@@ -87,6 +92,11 @@ class WorkspaceState(StrEnum):
     NOT_STARTED = "NotStarted"
     DEGRADED = "Degraded"
     NOT_REPORTED = "NotReported"
+
+
+def list_former_runners(workspace: Object) -> list[str]:
+    found = str((metadata(workspace).get("annotations") or {}).get(MOVED_FROM_ANNOTATION) or "")
+    return [each for each in found.split(",") if each]
 
 
 def is_prebuild(workspace: Object) -> bool:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 
 from fairlead.admission import Phase
 from fairlead.admission.port_shares import check_port_shares
@@ -17,6 +18,7 @@ from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authn.ssh_authority import SshAuthority
 from fairlead.authz.name_index import owns
 from fairlead.controllers.runtime.loop import Controller
+from fairlead.controllers.workspaces.moves import MoveController
 from fairlead.controllers.workspaces.prebuilds import PrebuildController
 from fairlead.controllers.workspaces.runner_deployments import RunnerDeploymentConfig, RunnerDeploymentController
 from fairlead.controllers.workspaces.runners import RunnerController
@@ -40,6 +42,7 @@ from fairlead.subresources.ports.hosts import PortHosts
 from fairlead.subresources.ports.proxy import PortProxy
 from fairlead.subresources.ports.stages import PortStages
 from fairlead.subresources.runners import runner_handlers
+from fairlead.subresources.workspaces.exchanges import ask_runner
 from fairlead.subresources.workspaces.handlers import WorkspaceServices, workspace_handlers
 from fairlead.subresources.workspaces.targets import WORKSPACES
 
@@ -160,4 +163,5 @@ def _build_controllers(services: Services, leader: LeaderServices) -> tuple[Cont
         WorkspaceController(registry, group, settings.namespace_prefix),
         WorkspaceSleepController(registry, group),
         PrebuildController(registry, group),
+        MoveController(registry, group, partial(ask_runner, services.hub)),
     )

@@ -12,6 +12,7 @@ heartbeat.py        the Lease of the runner; fences processes that another one h
 report.py           what the runner reports of itself: its phase, its engines, and labels of its machine
 conditions.py       what is reported of the runner: free space, and workspaces that the server does not have
 actions.py          what the server requests over that connection: up, stop, delete, status, log, tasks, exec
+move_losses.py      what of a workspace is lost when it moves to another runner
 sessions.py         connects a stream with a process or port inside a workspace
 workspaces.py       all workspaces of the runner; requests, events and resync end here
 reconcile.py        one workspace: compares what is wanted with what is, runs tasks, and reports

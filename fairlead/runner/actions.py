@@ -6,18 +6,20 @@ end with their stream, and leave no process behind.
 
 import shlex
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from posixpath import basename, dirname, normpath
 from typing import Any
 
 from fairlead.core import json
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object
+from fairlead.core.workspaces import DISCARD, MOVE_LOSSES, RETAIN
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.requests import OpenRequest, Refused
 from fairlead.links.streams import Data, Eof
 from fairlead.runner.activity import KEEPALIVE_BYTES, MeteredStream
+from fairlead.runner.desired import parse_source
 from fairlead.runner.engines.contract import (
     ContainerState,
     Engine,
@@ -25,21 +27,27 @@ from fairlead.runner.engines.contract import (
     ExecOptions,
     Process,
     ServiceEngine,
+    Snapshot,
     SnapshotEngine,
+    describe_missing_snapshot,
     is_variable_name,
 )
 from fairlead.runner.git.service import GitCredentials
-from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, UP, TaskRecord
+from fairlead.runner.journal import DELETE, FAILED, RESTORE, RUNNING, STOP, UP, TaskRecord
+from fairlead.runner.move_losses import find_losses
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
 from fairlead.runner.sessions import run_port, run_process
 from fairlead.runner.task_log import TaskLog
 from fairlead.runner.web_ide import WebIdes
+from fairlead.runner.work import require_snapshots
 from fairlead.runner.workspaces import WorkspaceSet
 
 MAX_STATE_BYTES = 1536 * 1024
 """As much as the server accepts."""
 MAX_TERMINAL = 4096
+MAX_RESTORED_PATH = 4096
+"""Characters. No longer path can be opened."""
 SESSIONS = ("exec", "ssh")
 """Actions in which a user may run git."""
 Action = Callable[[WorkspaceReconciler, OpenRequest, Stream], Awaitable[None]]
@@ -64,7 +72,9 @@ class RunnerActions:
         self._actions: Mapping[str, Action] = {
             **dict.fromkeys((UP, STOP, DELETE), self._run_task),
             **{"status": self._send_status, "tasks": self._send_tasks, "cancel": self._cancel, "log": self._send_log},
-            **{"service-log": self._send_service_log, "snapshots": self._send_snapshots},
+            **{"service-log": self._send_service_log, RESTORE: self._restore},
+            **{"snapshots": self._send_snapshots, "delete-snapshot": self._delete_snapshot},
+            MOVE_LOSSES: self._send_losses,
             **{"exec": self._exec, "resize": self._resize},
             **{"port": self._forward_port, "download": self._download},
             **{"state": self._send_state, "set-state": self._store_state, "troubleshoot": self._troubleshoot},
@@ -76,6 +86,9 @@ class RunnerActions:
 
     async def handle_open(self, request: OpenRequest, stream: Stream) -> None:
         """Serves one stream to its end. Raises Refused before it is accepted."""
+        if request.action in (RETAIN, DISCARD):  # what is no workspace of this runner any more
+            await self._handle_orphan(request, stream)
+            return
         action = self._actions.get(request.action)
         if action is None:
             raise Refused(501, f"this runner does not support {request.action}; update it")
@@ -104,6 +117,12 @@ class RunnerActions:
             task_id = workspace.request_stop(request.user)
         else:
             task_id = workspace.request_delete(request.user)
+        await self._send_task(workspace, task_id, request, stream)
+
+    async def _send_task(
+        self, workspace: WorkspaceReconciler, task_id: str, request: OpenRequest, stream: Stream
+    ) -> None:
+        """The task that was requested: its ID, or its log up to its end."""
         if request.detach:
             await send_json(stream, {"taskId": task_id})
             return
@@ -161,15 +180,6 @@ class RunnerActions:
         await stream.send(STDOUT, log)
         await stream.send_exit(0)
 
-    async def _send_snapshots(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
-        engine = self._find_engine(workspace)
-        if engine is not None and not isinstance(engine, SnapshotEngine):
-            raise Refused(409, f"the engine {engine.name} has no snapshots")
-        is_for_other_owner = workspace.record is not None and workspace.record.is_for_other_owner
-        found = await engine.list_snapshots(workspace.uid) if engine is not None and not is_for_other_owner else ()
-        shown = [{"id": each.id, "createdAt": timestamp(each.created_at), "bytes": each.size} for each in found]
-        await send_json(stream, {"snapshots": shown})
-
     async def _send_tasks(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         record = workspace.record
         tasks = [each for each in (record.tasks if record else ()) if request.task_id in ("", each.id)]
@@ -179,6 +189,86 @@ class RunnerActions:
         if not workspace.request_cancel(request.task_id):
             raise Refused(404, f"there is no task {request.task_id} under way")
         await stream.send_exit(0)
+
+    # --- moves --------------------------------------------------------------------------------------------------------
+
+    async def _send_losses(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        """What is lost when the workspace moves to another runner, and the source that it has here."""
+        record, engine = workspace.record, self._find_engine(workspace)
+        state = (await engine.status(workspace.uid)).state if engine is not None else ContainerState.NOT_FOUND
+        if workspace.is_busy:
+            raise Refused(409, "a task of the workspace is under way; wait until it has ended")
+        losses: list[str] = []
+        if record is None or engine is None or state is ContainerState.NOT_FOUND:
+            await send_json(stream, {"losses": losses, "source": ""})
+            return
+        if state is not ContainerState.RUNNING:
+            raise Refused(409, "the workspace does not run; start it, so that git in it can say what is not pushed")
+        try:
+            losses = await find_losses(engine, workspace.uid, parse_source(record.source))
+        except EngineError as error:
+            raise Refused(409, error.message) from error
+        await send_json(stream, {"losses": losses, "source": record.source})
+
+    async def _handle_orphan(self, request: OpenRequest, stream: Stream) -> None:
+        """Another runner has the workspace now: what is here is kept until it runs there, and then removed."""
+        if not self._workspaces.is_synced:
+            raise Refused(503, "the runner does not know its workspaces yet; try again in a moment")
+        if self._workspaces.find(request.uid) is not None:
+            raise Refused(409, "the workspace is one of this runner; it was not moved away")
+        orphan = self._workspaces.find_orphan(request.uid)
+        if orphan is not None and orphan.record is not None and request.action == DISCARD:
+            orphan.request_discard()
+        elif orphan is not None and orphan.record is not None:
+            orphan.request_retain()
+        await stream.send_exit(0)
+
+    # --- snapshots ----------------------------------------------------------------------------------------------------
+
+    async def _restore(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        snapshot = _read_snapshot(request.options)
+        path = request.options.get("path")
+        if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
+            raise Refused(400, "path: must be an absolute path, such as /usr/local")
+        if len(path) > MAX_RESTORED_PATH:
+            raise Refused(400, f"path: has {len(path)} characters; it can have {MAX_RESTORED_PATH}")
+        engine = self._find_snapshots(workspace)
+        status = await engine.status(workspace.uid) if engine is not None else None
+        if not workspace.is_busy and (status is None or status.state is not ContainerState.RUNNING):
+            raise Refused(409, "the workspace is not running, and a restore does not start it; run `up` first")
+        try:
+            task_id = workspace.request_restore(snapshot, path, request.user)
+        except EngineError as error:
+            raise Refused(409, error.message) from error
+        await self._send_task(workspace, task_id, request, stream)
+
+    async def _send_snapshots(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        found = await self._list_snapshots(workspace)
+        shown = [{"id": each.id, "createdAt": timestamp(each.created_at), "bytes": each.size} for each in found]
+        await send_json(stream, {"snapshots": shown})
+
+    async def _delete_snapshot(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        snapshot = _read_snapshot(request.options)
+        names = [each.id for each in await self._list_snapshots(workspace)]
+        engine = self._find_snapshots(workspace)
+        if engine is None or snapshot not in names:
+            raise Refused(404, describe_missing_snapshot(snapshot, names))
+        await engine.delete_snapshot(workspace.uid, snapshot)
+        await stream.send_exit(0)
+
+    async def _list_snapshots(self, workspace: WorkspaceReconciler) -> Sequence[Snapshot]:
+        """Those that the owner of now may have."""
+        engine = self._find_snapshots(workspace)
+        is_for_other_owner = workspace.record is not None and workspace.record.is_for_other_owner
+        return await engine.list_snapshots(workspace.uid) if engine is not None and not is_for_other_owner else ()
+
+    def _find_snapshots(self, workspace: WorkspaceReconciler) -> SnapshotEngine | None:
+        """The engine of a workspace; None if it has not come up yet. Raises Refused."""
+        engine = self._find_engine(workspace)
+        try:
+            return require_snapshots(engine) if engine is not None else None
+        except EngineError as error:
+            raise Refused(409, error.message) from error
 
     # --- the workspace ------------------------------------------------------------------------------------------------
 
@@ -293,6 +383,14 @@ def _read_size(columns: object, rows: object) -> tuple[int, int]:
     if not 0 < min(columns, rows) <= max(columns, rows) <= MAX_TERMINAL:
         raise Refused(400, f"columns, rows: must be numbers from 1 to {MAX_TERMINAL}")
     return columns, rows
+
+
+def _read_snapshot(options: Mapping[str, Any]) -> str:
+    """The ID of a snapshot. Raises Refused."""
+    snapshot = options.get("snapshot")
+    if not isinstance(snapshot, str) or not snapshot:
+        raise Refused(400, "snapshot: must be the ID of a snapshot")
+    return snapshot
 
 
 def _find_task(workspace: WorkspaceReconciler, task_id: str) -> TaskRecord:

@@ -12,7 +12,7 @@ from fairlead.core.backoff import BackoffPolicy
 from fairlead.core.clock import parse_rfc3339
 from fairlead.core.objects import Object, annotations_of
 from fairlead.runner.engines.contract import ContainerState
-from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, SUCCEEDED, UP, WorkspaceRecord
+from fairlead.runner.journal import DELETE, FAILED, RESTORE, RUNNING, STOP, SUCCEEDED, UP, WorkspaceRecord
 
 ORPHAN_RETENTION = timedelta(days=7)
 """How long the data of a workspace is kept that the server does not have, and that was not deleted there."""
@@ -68,6 +68,8 @@ def due_task(
         return STOP if is_active else ""
     if wanted.is_asleep or record.is_stopped:
         return STOP if is_active else ""
+    if _is_requested(record, RESTORE):
+        return RESTORE
     return UP if record.is_up_due and wanted.is_template_resolved else ""
 
 
@@ -83,12 +85,13 @@ def has_new_owner(wanted: Wanted, record: WorkspaceRecord | None) -> bool:
 
 
 def must_cancel(type: str, wanted: Wanted, record: WorkspaceRecord) -> bool:
-    """Whether a task under way must end for another one: a deletion ends all others, and a stop or sleep an `up`."""
+    """Whether a task under way must end for another one: a deletion ends all others, and a stop or sleep an `up`
+    and a restore."""
     if type == DELETE:
         return False
     if wanted.is_deleting or _is_requested(record, DELETE):
         return True
-    return type == UP and (not wanted.exists or wanted.is_asleep or record.is_stopped)
+    return type in (UP, RESTORE) and (not wanted.exists or wanted.is_asleep or record.is_stopped)
 
 
 def retry_delay(record: WorkspaceRecord, type: str) -> float:

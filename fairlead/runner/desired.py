@@ -17,7 +17,6 @@ from fairlead.core.validators import parse_size
 from fairlead.core.workspaces import (
     ALLOW,
     PLACEMENT_OPTIONS,
-    RESTORE,
     RUNNER_SELECTOR,
     SIZE_OPTIONS,
     SNAPSHOT,
@@ -48,8 +47,6 @@ CONTAINER_FIELDS = ("provider", "workspaceEnv", "initEnv")
 LIMIT_OPTIONS = ("memory", "cpus", "processes", ALLOW, RUNNER_SELECTOR, WEB_IDE)
 """Options that are not for the engine: limits and permissions, what the server has decided on already, and the editor
 that every engine can run."""
-MAX_RESTORED_PATH = 4096
-"""Characters. No longer path can be opened."""
 DECIDED_OPTIONS = PLACEMENT_OPTIONS | SIZE_OPTIONS
 
 _CPUS = re.compile(r"(\d+(?:\.\d+)?)(m?)")
@@ -122,7 +119,6 @@ def build_spec(
     environment = _read_values(template.get("workspaceEnv"), credentials.environment)
     requested = _parse_assignments(options.get("workspaceEnv"))
     own_options = {name: value for name, value in provider.items() if name not in LIMIT_OPTIONS}
-    restored_snapshot, restored_path = _read_restore(options.get(RESTORE))
     is_for_others = is_prebuild(workspace)
     secrets = {} if is_for_others else _without(credentials.environment, requested)
     return WorkspaceSpec(
@@ -152,8 +148,6 @@ def build_spec(
         recreate=bool(options.get("recreate")) or record.is_for_other_owner,
         reset=bool(options.get("reset")),
         takes_snapshot=bool(options.get(SNAPSHOT)),
-        restored_snapshot=restored_snapshot,
-        restored_path=restored_path,
         discards_home=record.is_for_other_owner,
     )
 
@@ -224,20 +218,6 @@ def _read_values(values: Any, secrets: Mapping[str, str]) -> dict[str, str]:
 
 def _read_value(value: Any) -> str:
     return str((value.get("value") if isinstance(value, Mapping) else value) or "")
-
-
-def _read_restore(value: Any) -> tuple[str, str]:
-    """The ID of a snapshot, and what to restore of it; empty if nothing is to be restored."""
-    if not value:
-        return "", ""
-    match value:
-        case {"snapshot": str(snapshot), "path": str(path)} if snapshot and path and "\0" not in path:
-            if len(path) <= MAX_RESTORED_PATH:
-                return snapshot, path
-            message = f"the path of the option {RESTORE} has {len(path)} characters; it can have {MAX_RESTORED_PATH}"
-            raise EngineError(Reason.CONFIGURATION_INVALID, message)
-    message = f'the option {RESTORE} must have the ID of a snapshot as "snapshot", and a "path"'
-    raise EngineError(Reason.CONFIGURATION_INVALID, message)
 
 
 def _without(values: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ import msgspec
 from fairlead.core.files import read_file, write_file
 from fairlead.runner.engines.records import RecordFolder, UidRecord
 
-UP, STOP, DELETE = "up", "stop", "delete"
+UP, STOP, DELETE, RESTORE = "up", "stop", "delete", "restore"
 """Types of tasks."""
 RUNNING, SUCCEEDED, FAILED = "Running", "Succeeded", "Failed"
 """Statuses of tasks."""
@@ -32,6 +32,9 @@ class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
     attempts: int = 0
     user: str = ""
+    snapshot: str = ""
+    """What a restore copies: this path of this snapshot."""
+    path: str = ""
 
 
 class WorkspaceRecord(UidRecord, frozen=True):

@@ -17,7 +17,7 @@ from fairlead.client import ClientError
 from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.waiting import Signal
-from fairlead.core.workspaces import KEEP_CONTAINER, RESTORE
+from fairlead.core.workspaces import KEEP_CONTAINER, list_former_runners
 from fairlead.runner.answers import parse_revision
 from fairlead.runner.api import is_gone
 from fairlead.runner.decisions import (
@@ -34,6 +34,7 @@ from fairlead.runner.engines.contract import ContainerState, EngineError, Engine
 from fairlead.runner.journal import (
     DELETE,
     FAILED,
+    RESTORE,
     RUNNING,
     STOP,
     SUCCEEDED,
@@ -46,6 +47,7 @@ from fairlead.runner.services import RunnerServices
 from fairlead.runner.status import (
     MIN_SECONDS,
     TASK_SUCCEEDED,
+    TEMPLATE_APPLIED,
     Report,
     build_report,
     find_condition,
@@ -61,13 +63,15 @@ VERSION_POLLS, VERSION_POLL_SECONDS = 100, 0.05
 RETRY_SECONDS = 5.0
 OWNER_CHANGED = "OwnerChanged"
 ASLEEP, TEMPLATE_UNAVAILABLE, TOO_MANY_TASKS = "Asleep", "TemplateUnavailable", "TooManyTasks"
-UP_UNDER_WAY = "UpUnderWay"
+UNDER_WAY = "UnderWay"
 MAX_UNFINISHED_TASKS = 16
 """Requests that wait for a task that does not end. Each has a log, and a place in the journal."""
 ASLEEP_MESSAGE = f"the workspace sleeps on request; it comes up when the annotation {FORCE} is removed"
 WAITING_MESSAGE = "waiting for the server to resolve its template"
 OWNER_OPTIONS = ("workspaceEnv",)
 """Options of `up` that belong to the owner."""
+CONTAINER_OPTIONS = ("workspaceEnv", "devContainerPath")
+"""Options of `up` for the container that it creates."""
 NOTHING = EngineStatus(ContainerState.NOT_FOUND)
 
 
@@ -130,16 +134,11 @@ class WorkspaceReconciler:
         """Requests an `up`, and returns the ID of its task. It joins one that is under way, unless that does not do
         what is asked for: then it raises EngineError."""
         record = self._require_record()
-        if options.get(RESTORE) and record.is_for_other_owner:
-            message = "the owner has changed, and snapshots are not for the new one; run `up` without restore first"
-            raise EngineError(OWNER_CHANGED, message)
         task = record.last_task
         if task is not None and (task.type, task.status) == (UP, RUNNING):
-            for name in ONE_TIME_OPTIONS:
-                if options.get(name) and options.get(name) != record.options.get(name):
-                    raise EngineError(
-                        UP_UNDER_WAY, f"another `up` is under way, without {name}; wait until it has ended"
-                    )
+            if difference := self._find_difference(record, options):
+                message = f"another `up` is under way, {difference}; wait until it has ended"
+                raise EngineError(UNDER_WAY, message)
             return task.id
         given = {name: each for name, each in options.items() if name != KEEP_CONTAINER}
         remembered = {name: each for name, each in record.options.items() if name not in ONE_TIME_OPTIONS}
@@ -152,12 +151,45 @@ class WorkspaceReconciler:
         )
         return self._request(record, UP, user)
 
+    def _find_difference(self, record: WorkspaceRecord, options: Mapping[str, Any]) -> str:
+        """What the `up` under way does not do that these options ask for; empty if there is nothing."""
+        names = (*ONE_TIME_OPTIONS, *CONTAINER_OPTIONS, *(("source",) if options.get("reset") else ()))
+        for name in names:
+            if options.get(name) and options.get(name) != record.options.get(name):
+                return f"with another {name}" if record.options.get(name) else f"without {name}"
+        applied = find_condition(self._object or {}, TEMPLATE_APPLIED)
+        if applied.get("status") == "False" and not record.is_template_requested and not options.get(KEEP_CONTAINER):
+            return "which keeps the container although the template has changed"
+        return ""
+
+    def request_restore(self, snapshot: str, path: str, user: str = "") -> str:
+        """Requests a restore, and returns the ID of its task. It changes nothing of what is wanted, and is for what
+        runs now. So it waits for no other task: raises EngineError while one is under way."""
+        record = self._require_record()
+        if record.is_for_other_owner:
+            message = "the owner has changed, and snapshots are not for the new one; run `up` first"
+            raise EngineError(OWNER_CHANGED, message)
+        unfinished = next((each for each in record.tasks if each.status == RUNNING), None)
+        if unfinished is not None:
+            raise EngineError(UNDER_WAY, f"another task ({unfinished.type}) is under way; wait until it has ended")
+        now = timestamp(self._services.clock.now())
+        return self._add(record, TaskRecord(new_task_id(), RESTORE, now, user=user, snapshot=snapshot, path=path))
+
     def request_stop(self, user: str = "") -> str:
         return self._request(replace(self._require_record(), is_up_due=False, is_stopped=True), STOP, user)
 
     def request_delete(self, user: str = "") -> str:
         """Removes what the engine has. The object of the API stays."""
         return self._request(replace(self._require_record(), is_up_due=False, is_stopped=True), DELETE, user)
+
+    def request_retain(self) -> None:
+        """The time for which an orphan is kept begins anew."""
+        self._save(replace(self._require_record(), orphaned_at=timestamp(self._services.clock.now())))
+
+    def request_discard(self) -> None:
+        """Removes what there is of a workspace that another runner has now, however often that takes."""
+        self._save(replace(self._require_record(), is_deletion_requested=True))
+        self._changed.wake()
 
     def request_cancel(self, task_id: str) -> bool:
         """Cancels a task that has not ended. Returns whether there is such a task."""
@@ -181,6 +213,9 @@ class WorkspaceReconciler:
                 message = f"{MAX_UNFINISHED_TASKS} tasks of this workspace have not ended; wait until one has"
                 raise EngineError(TOO_MANY_TASKS, message)
             task = TaskRecord(new_task_id(), type, timestamp(self._services.clock.now()), user=user)
+        return self._add(record, task)
+
+    def _add(self, record: WorkspaceRecord, task: TaskRecord) -> str:
         self._services.logs.open(self.uid, task.id)
         self._save(record.with_task(task))
         self._changed.wake()
@@ -210,7 +245,8 @@ class WorkspaceReconciler:
         if is_transferred:
             await self._record_owner_change()
         if self._work.is_busy:
-            is_for_former = is_transferred and self._work.type == UP  # also if an `up` for the new owner is requested
+            # Also if an `up` for the new owner is requested.
+            is_for_former = is_transferred and self._work.type in (UP, RESTORE)
             if is_for_former or must_cancel(self._work.type, wanted, record):
                 self._work.cancel()
             return await self._report(wanted, record, None)
@@ -273,9 +309,11 @@ class WorkspaceReconciler:
 
     def _take(self, workspace: Object) -> WorkspaceRecord:
         """A first record. If the workspace was started before, the journal is lost, or this is another machine than the
-        one that has its data: then its engine is asked, and earlier requests are not repeated."""
+        one that has its data: then its engine is asked, and earlier requests are not repeated. But what its status says
+        of one that was moved here is of the runner before, and the request for its `up` is for this one."""
         record = WorkspaceRecord(self.uid, metadata(workspace)["namespace"], metadata(workspace)["name"])
-        if get_path(workspace, "status.lastWorkspaceStatus") not in ("Running", "Stopped", "Busy"):
+        is_started = get_path(workspace, "status.lastWorkspaceStatus") in ("Running", "Stopped", "Busy")
+        if not is_started or list_former_runners(workspace):
             return record
         engine = choose_engine(provider_name(workspace), self._services.engines)
         return replace(record, engine=engine, handled_request=requested_up(workspace))

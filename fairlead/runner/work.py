@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object
-from fairlead.core.workspaces import RESTORE, SNAPSHOT
+from fairlead.core.workspaces import SNAPSHOT
 from fairlead.runner.credentials import fetch_credentials
 from fairlead.runner.desired import build_spec, choose_source, parse_source, provider_name
 from fairlead.runner.engines.contract import (
@@ -23,7 +23,7 @@ from fairlead.runner.engines.contract import (
     Reason,
     SnapshotEngine,
 )
-from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, SUCCEEDED, UP, TaskRecord, WorkspaceRecord
+from fairlead.runner.journal import DELETE, FAILED, RESTORE, RUNNING, STOP, SUCCEEDED, UP, TaskRecord, WorkspaceRecord
 from fairlead.runner.registry import choose_engine
 from fairlead.runner.services import Claimant, RunnerServices
 from fairlead.runner.status import describe_failure
@@ -36,7 +36,7 @@ MAX_ATTEMPTS = 10
 """A task that this many processes of the runner did not survive has failed: it may be what ends them."""
 CANCELLED, RUNNER_RESTARTED, INTERNAL_ERROR = "Cancelled", "RunnerRestarted", "InternalError"
 REPLACED_MESSAGE = "another task took its place"
-ONE_TIME_OPTIONS = ("recreate", "reset", SNAPSHOT, RESTORE)
+ONE_TIME_OPTIONS = ("recreate", "reset", SNAPSHOT)
 
 
 class TaskWork:
@@ -187,7 +187,9 @@ async def call_engine(
     if task.type != UP:
         if engine is None and record.engine:
             raise _missing_engine(record.engine, services)
-        if engine is not None:
+        if engine is not None and task.type == RESTORE:
+            await require_snapshots(engine).restore(record.uid, task.snapshot, task.path, running)
+        elif engine is not None:
             await (engine.stop if task.type == STOP else engine.delete)(record.uid, running)
         return
     if workspace is not None:
@@ -204,8 +206,8 @@ async def call_engine(
 async def _bring_up(
     services: RunnerServices, engine: Engine, running: RunningTask, record: WorkspaceRecord, workspace: Object
 ) -> None:
-    if (record.options.get(SNAPSHOT) or record.options.get(RESTORE)) and not isinstance(engine, SnapshotEngine):
-        raise EngineError(Reason.SNAPSHOT_FAILED, f"the engine {engine.name} has no snapshots; leave the option out")
+    if record.options.get(SNAPSHOT):
+        require_snapshots(engine)
     source = parse_source(record.source)
     observed = await engine.status(record.uid)
     if record.is_for_other_owner and observed.state in (ContainerState.RUNNING, ContainerState.BUSY):
@@ -225,6 +227,13 @@ async def _bring_up(
         credentials = await fetch_credentials(services, workspace, source, running)
         spec = build_spec(workspace, record, source, credentials)
         await engine.up(dataclasses.replace(spec, installation=services.installation), running)
+
+
+def require_snapshots(engine: Engine) -> SnapshotEngine:
+    """The engine, if it is one with snapshots. Raises EngineError."""
+    if not isinstance(engine, SnapshotEngine):
+        raise EngineError(Reason.SNAPSHOT_FAILED, f"the engine {engine.name} has no snapshots")
+    return engine
 
 
 def _missing_engine(name: str, services: RunnerServices) -> EngineError:

@@ -57,6 +57,11 @@ class WorkspaceSet:
         found = self._reconcilers.get(uid)
         return found if found is not None and found.workspace is not None else None
 
+    def find_orphan(self, uid: str) -> WorkspaceReconciler | None:
+        """What this machine has of a workspace that is not, or not any more, one of this runner."""
+        found = self._reconcilers.get(uid)
+        return found if found is not None and found.workspace is None else None
+
     def all(self) -> Mapping[str, WorkspaceReconciler]:
         return self._reconcilers
 

@@ -80,6 +80,14 @@ class FakeRunner:
     async def _snapshots(self, request: OpenRequest, stream: Stream) -> None:
         await self._respond(stream, {"snapshots": [{"id": "s1", "createdAt": "2026-01-02T00:00:00Z", "bytes": 5}]})
 
+    async def _restore(self, request: OpenRequest, stream: Stream) -> None:
+        await self._respond(stream, {"taskId": "task-3"})
+
+    async def _delete_snapshot(self, request: OpenRequest, stream: Stream) -> None:
+        if request.options["snapshot"] != "s1":
+            raise Refused(404, f"there is no snapshot {request.options['snapshot']}")
+        await stream.send_exit(0)
+
     async def _port(self, request: OpenRequest, stream: Stream) -> None:
         await self._ssh(request, stream)
 

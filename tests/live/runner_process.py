@@ -26,12 +26,13 @@ class RunnerProcess:
     engine: str = FAKE_ENGINE
     environment: Mapping[str, str] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+    name: str = "local"
     processes: list[ForkedProcess] = field(default_factory=list)
 
     @property
     def arguments(self) -> list[str]:
         return [
-            *("runner", "start", "local", "--server", self.server.url, "--json"),
+            *("runner", "start", self.name, "--server", self.server.url, "--json"),
             *("--ca-file", self.server.ca_file, "--key-file", str(self.folder / "key")),
             *("--state", str(self.folder / "state"), "--engine", self.engine, *self.flags),
         ]
@@ -42,7 +43,7 @@ class RunnerProcess:
             process = fork_program("fairlead", self.arguments, environment, log)
         self.processes.append(process)
         line = process.stdout.readline()
-        assert line and json.loads(line)["runner"] == "local", self.read_log()
+        assert line and json.loads(line)["runner"] == self.name, self.read_log()
 
     def kill(self) -> None:
         self.processes[-1].kill()
@@ -70,15 +71,23 @@ def running_runner(
     flags: tuple[str, ...] = (),
 ) -> Iterator[RunnerProcess]:
     """Creates the project `web` and the runner `local`, and starts its process."""
-    folder.mkdir()
     create_object(admin, f"{M}/projects", "Project", "web")
-    create_object(admin, f"{M}/runners", "Runner", "local")
-    key = admin.get(f"{M}/runners/local/accesskey").json()["accessKey"]
-    (folder / "key").write_text(key)
-    (folder / "key").chmod(0o600)
-    runner = RunnerProcess(server, folder, engine, environment or {}, flags)
+    runner = create_runner(server, admin, folder, engine)
+    runner.environment, runner.flags = environment or {}, flags
     try:
         runner.start()
         yield runner
     finally:
         runner.close()
+
+
+def create_runner(
+    server: Server, admin: httpx.Client, folder: Path, engine: str = FAKE_ENGINE, name: str = "local"
+) -> RunnerProcess:
+    """A new Runner, whose process is not started."""
+    folder.mkdir()
+    create_object(admin, f"{M}/runners", "Runner", name)
+    key = admin.get(f"{M}/runners/{name}/accesskey").json()["accessKey"]
+    (folder / "key").write_text(key)
+    (folder / "key").chmod(0o600)
+    return RunnerProcess(server, folder, engine, name=name)

@@ -165,8 +165,12 @@ async def test_reading_a_workspace_is_not_enough_for_its_subresources(server: Se
             assert reader.get(WORKSPACE).status_code == 200
             for name in ("tasks", "log", "state", "troubleshoot", "download?path=/etc", "ports", "port", "snapshots"):
                 assert reader.get(f"{WORKSPACE}/{name}").status_code == 403
-            for name in ("up", "sshcertificate"):
+            for name in ("up", "restore", "deletesnapshot", "move", "sshcertificate"):
                 assert reader.post(f"{WORKSPACE}/{name}", json={}).status_code == 403
+            entry["verbs"] = ["get", "use"]
+            assert admin.patch(WORKSPACE, json={"spec": {"access": [entry]}}, headers=merge).status_code == 200
+            assert (await asyncio.to_thread(reader.get, f"{WORKSPACE}/ports")).status_code == 200
+            assert reader.post(f"{WORKSPACE}/move", json={"spec": {"runner": "other"}}).status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -244,6 +248,15 @@ async def test_the_state_is_stored_by_the_runner(admin: httpx.AsyncClient, runne
 async def test_snapshots_are_those_of_the_runner(admin: httpx.AsyncClient, runner: FakeRunner) -> None:
     found = (await admin.get(f"{WORKSPACE}/snapshots")).json()
     assert found["snapshots"] == [{"id": "s1", "createdAt": "2026-01-02T00:00:00Z", "bytes": 5}]
+    wanted = {"snapshot": "s1", "path": "/opt"}
+    restored = await admin.post(f"{WORKSPACE}/restore", json={"spec": wanted})
+    assert (restored.status_code, restored.json()["status"]) == (201, {"taskId": "task-3"})
+    deleted = await admin.post(f"{WORKSPACE}/deletesnapshot", json={"spec": {"snapshot": "s1"}})
+    assert deleted.status_code == 201
+    sent = [(each.action, each.options, each.user) for each in runner.requests[-2:]]
+    assert sent == [("restore", wanted, "admin"), ("delete-snapshot", {"snapshot": "s1"}, "admin")]
+    missing = await admin.post(f"{WORKSPACE}/deletesnapshot", json={"spec": {"snapshot": "s2"}})
+    assert (missing.status_code, missing.json()["message"]) == (404, "there is no snapshot s2")
 
 
 async def test_troubleshoot_has_the_workspace_and_the_report(admin: httpx.AsyncClient, runner: FakeRunner) -> None:

@@ -127,7 +127,10 @@ class FakeApi(RunnerApi):
         assert patch["metadata"] == {"uid": uid}
         self.patches += 1
         current = deep_copy(self.workspaces[uid])
+        conditions = {each["type"]: each for status in (current, patch) for each in _conditions(status)}
         current["status"] = {**current["status"], **patch["status"]}
+        if conditions:
+            current["status"]["conditions"] = list(conditions.values())
         self._put(current, MODIFIED)
         is_left = current["status"].get("lastWorkspaceStatus") not in (None, "", "NotFound")
         if "deletionTimestamp" in metadata(current) and not is_left:
@@ -181,3 +184,9 @@ class FakeApi(RunnerApi):
         if self.is_reachable:
             for watcher in self._watchers:
                 watcher.put_nowait(event)
+
+
+def _conditions(obj: Object) -> list[Object]:
+    """A strategic merge patch keeps those of other types."""
+    found: list[Object] = obj["status"].get("conditions") or []
+    return found

@@ -7,15 +7,19 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.requests import OpenRequest, Refused, ResponseHead
 from fairlead.links.streams import Data, Eof, Exit
 from fairlead.runner.actions import RunnerActions
-from fairlead.runner.engines.contract import EngineError, ExecOptions, Process, Reason, Snapshot
+from fairlead.runner.decisions import FORCE
+from fairlead.runner.engines.contract import EngineError, ExecOptions, Process, Reason, Snapshot, TaskContext
+from fairlead.runner.status import find_condition
 from tests.harness.eventually import eventually
 from tests.runner.conftest import RunnerFixture
+from tests.runner.fake_engine import FakeEngine
 from tests.runner.test_workspaces import RUNS, SOURCE
 
 
@@ -142,78 +146,231 @@ async def test_the_log_of_a_service_is_that_of_the_engine(
     assert refused.value.code == 409
 
 
-async def list_one_snapshot(uid: str) -> Sequence[Snapshot]:
-    return [Snapshot("s1", datetime(2026, 1, 2, tzinfo=UTC), 5)]
+class SnapshotStore:
+    """The snapshots of the fake engine. A restore lasts until `finish` is set."""
+
+    def __init__(self, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.found = [Snapshot("s1", datetime(2026, 1, 2, tzinfo=UTC), 5)]
+        self.restored: list[tuple[str, str, str]] = []
+        self.finish = asyncio.Event()
+        for name, method in {
+            "list_snapshots": self.list,
+            "restore": self.restore,
+            "delete_snapshot": self.delete,
+        }.items():
+            monkeypatch.setattr(engine, name, method, raising=False)
+
+    async def list(self, uid: str) -> Sequence[Snapshot]:
+        return self.found
+
+    async def restore(self, uid: str, snapshot: str, path: str, task: TaskContext) -> None:
+        async with task.step("Restore", 60):
+            await self.finish.wait()
+        self.restored.append((uid, snapshot, path))
+
+    async def delete(self, uid: str, snapshot: str) -> None:
+        self.found = [each for each in self.found if each.id != snapshot]
 
 
-async def test_snapshots_are_taken_listed_and_restored_once(
-    actions: RunnerActions, runner: RunnerFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def snapshots(runner: RunnerFixture, monkeypatch: pytest.MonkeyPatch) -> SnapshotStore:
+    return SnapshotStore(runner.engine, monkeypatch)
+
+
+WANTED = {"snapshot": "s1", "path": "/opt"}
+
+
+async def test_snapshots_are_taken_listed_restored_and_deleted(
+    actions: RunnerActions, runner: RunnerFixture, snapshots: SnapshotStore
 ) -> None:
     assert (await request(actions, "snapshots")).decode() == {"snapshots": []}
-    monkeypatch.setattr(runner.engine, "list_snapshots", list_one_snapshot, raising=False)
-    await request(actions, "up", options={"devContainerPath": "a.json"})
     await request(actions, "up", options={"recreate": True, "snapshot": True})
+    await request(actions, "up")
+    assert [each.takes_snapshot for each in runner.engine.specs] == [True, False]
     listed = (await request(actions, "snapshots")).decode()
     assert listed == {"snapshots": [{"id": "s1", "createdAt": "2026-01-02T00:00:00Z", "bytes": 5}]}
-    await request(actions, "up", options={"keepContainer": True, "restore": {"snapshot": "s1", "path": "/opt"}})
-    await request(actions, "up")
-    seen = [(each.takes_snapshot, each.restored_snapshot, each.restored_path) for each in runner.engine.specs]
-    assert seen == [(False, "", ""), (True, "", ""), (False, "s1", "/opt"), (False, "", "")]
-    assert {each.dev_container_path for each in runner.engine.specs} == {"a.json"}
-    long = {"snapshot": "s1", "path": "/" * 4097}
-    failed = await request(actions, "up", options={"restore": long})
-    assert failed.exit_code == 1
-    assert b"the path of the option restore has 4097 characters; it can have 4096" in failed.output[STDOUT]
-    for wrong in ("s1", {"snapshot": "s1"}, {"snapshot": "s1", "path": "a\0b"}, {"snapshot": 1, "path": "/"}):
-        failed = await request(actions, "up", options={"restore": wrong})
-        assert failed.exit_code == 1 and b"the option restore must have" in failed.output[STDOUT]
+    snapshots.finish.set()
+    restored = await request(actions, "restore", options=WANTED)
+    assert (restored.exit_code, snapshots.restored) == (0, [("u", "s1", "/opt")])
+    assert b"restore succeeded" in restored.output[STDOUT]
+    assert (await request(actions, "delete-snapshot", options={"snapshot": "s1"})).exit_code == 0
+    assert (await request(actions, "snapshots")).decode() == {"snapshots": []}
+    with pytest.raises(Refused, match="the workspace has no snapshot 's1'; it has none") as refused:
+        await request(actions, "delete-snapshot", options={"snapshot": "s1"})
+    assert refused.value.code == 404
+    assert len(runner.engine.specs) == 2
 
 
-async def test_an_up_that_does_something_else_is_not_joined_for_a_snapshot(
-    actions: RunnerActions, runner: RunnerFixture
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"path": "/opt"}, "snapshot: must be the ID"),
+        ({"snapshot": 1, "path": "/opt"}, "snapshot: must be the ID"),
+        ({"snapshot": "s1"}, "path: must be an absolute path"),
+        ({"snapshot": "s1", "path": "opt"}, "path: must be an absolute path"),
+        ({"snapshot": "s1", "path": "/a\0b"}, "path: must be an absolute path"),
+        ({"snapshot": "s1", "path": "/" * 4097}, "path: has 4097 characters; it can have 4096"),
+    ],
+)
+async def test_what_a_restore_copies_is_checked(
+    actions: RunnerActions, snapshots: SnapshotStore, options: dict[str, Any], problem: str
 ) -> None:
-    first = asyncio.create_task(request(actions, "up", options={"recreate": True}))
-    await asyncio.sleep(2)
-    for options in ({"snapshot": True}, {"restore": {"snapshot": "s1", "path": "/opt"}}):
-        with pytest.raises(Refused, match="another `up` is under way, without") as refused:
-            await request(actions, "up", options=options)
-        assert refused.value.code == 409
+    await request(actions, "up")
+    with pytest.raises(Refused, match=problem) as refused:
+        await request(actions, "restore", options=options)
+    assert refused.value.code == 400
+
+
+@pytest.mark.parametrize("state", ["new", "stopped", "asleep"])
+async def test_a_restore_starts_and_wakes_nothing(
+    actions: RunnerActions, runner: RunnerFixture, snapshots: SnapshotStore, state: str
+) -> None:
+    if state != "new":
+        await request(actions, "up")
+    if state == "stopped":
+        await request(actions, "stop")
+    elif state == "asleep":
+        runner.api.annotate("u", **{FORCE: "true"})
+        await eventually(lambda: runner.api.summary("u")[:2] == ("Sleeping", "Stopped"))
+    before = runner.record()
+    with pytest.raises(Refused, match="not running, and a restore does not start it") as refused:
+        await request(actions, "restore", options=WANTED)
+    assert refused.value.code == 409
+    assert runner.record() == before
+    assert runner.containers() == ([] if state == "new" else ["u"]) and snapshots.restored == []
+
+
+async def test_a_restore_changes_nothing_that_is_wanted(
+    actions: RunnerActions, runner: RunnerFixture, snapshots: SnapshotStore
+) -> None:
+    await request(actions, "up", options={"devContainerPath": "a.json"})
+    before = runner.record()
+    snapshots.finish.set()
+    await request(actions, "restore", options=WANTED)
+    after = runner.record()
+    assert [each.type for each in after.tasks] == ["up", "restore"]
+    assert msgspec.structs.replace(after, tasks=before.tasks) == before
+
+
+async def test_an_up_does_not_join_a_restore_but_follows_it(
+    actions: RunnerActions, runner: RunnerFixture, snapshots: SnapshotStore
+) -> None:
+    await request(actions, "up")
+    restore = asyncio.create_task(request(actions, "restore", options=WANTED))
+    await asyncio.sleep(1)
+    up = asyncio.create_task(request(actions, "up", options={"recreate": True}))
+    await asyncio.sleep(1)
+    assert [(each.type, each.status) for each in runner.record().tasks[1:]] == [
+        ("restore", "Running"),
+        ("up", "Running"),
+    ]
+    assert len(runner.engine.specs) == 1
+    snapshots.finish.set()
+    assert ((await restore).exit_code, (await up).exit_code) == (0, 0)
+    assert snapshots.restored == [("u", "s1", "/opt")] and runner.engine.specs[1].recreate
+
+
+@pytest.mark.parametrize("type", ["up", "restore"])
+async def test_a_restore_does_not_join_another_task(
+    actions: RunnerActions, snapshots: SnapshotStore, type: str
+) -> None:
+    await request(actions, "up")
+    options = WANTED if type == "restore" else {"recreate": True}
+    first = asyncio.create_task(request(actions, type, options=options))
+    await asyncio.sleep(1.5)
+    with pytest.raises(Refused, match=rf"another task \({type}\) is under way; wait") as refused:
+        await request(actions, "restore", options={**WANTED, "path": "/usr"})
+    assert refused.value.code == 409
+    snapshots.finish.set()
     assert (await first).exit_code == 0
 
 
-@pytest.mark.parametrize("option", ["recreate", "reset"])
-async def test_a_restore_is_not_joined_for_a_new_container(
-    actions: RunnerActions, runner: RunnerFixture, monkeypatch: pytest.MonkeyPatch, option: str
+async def test_a_stop_cancels_a_restore(
+    actions: RunnerActions, runner: RunnerFixture, snapshots: SnapshotStore
 ) -> None:
-    monkeypatch.setattr(runner.engine, "list_snapshots", list_one_snapshot, raising=False)
     await request(actions, "up")
-    options = {"restore": {"snapshot": "s1", "path": "/opt"}}
-    restore = asyncio.create_task(request(actions, "up", options=options))
-    await asyncio.sleep(1.5)
-    with pytest.raises(Refused, match=f"another `up` is under way, without {option}; wait") as refused:
-        await request(actions, "up", options={option: True})
-    assert refused.value.code == 409
-    assert (await restore).exit_code == 0
+    restore = asyncio.create_task(request(actions, "restore", options=WANTED))
+    await asyncio.sleep(1)
+    assert (await request(actions, "stop")).exit_code == 0
+    assert (await restore).exit_code == 1
+    await eventually(lambda: runner.api.summary("u")[1] == "Stopped")
+    assert snapshots.restored == []
 
 
-async def test_snapshots_of_the_earlier_owner_are_not_listed(
-    actions: RunnerActions, runner: RunnerFixture, monkeypatch: pytest.MonkeyPatch
+async def test_a_restore_goes_on_after_a_restart_of_the_runner(
+    actions: RunnerActions, runner: RunnerFixture, snapshots: SnapshotStore
 ) -> None:
-    monkeypatch.setattr(runner.engine, "list_snapshots", list_one_snapshot, raising=False)
+    await request(actions, "up")
+    following = asyncio.create_task(request(actions, "restore", options=WANTED))
+    await asyncio.sleep(1)
+    following.cancel()
+    await runner.kill()
+    snapshots.finish.set()
+    runner.start()
+    await eventually(lambda: runner.record().tasks[-1].status == "Succeeded")
+    assert snapshots.restored == [("u", "s1", "/opt")]
+    assert runner.api.summary("u")[:2] == ("Ready", "Running")
+
+
+@pytest.mark.parametrize(
+    ("under_way", "options", "difference"),
+    [
+        ({"recreate": True}, {"snapshot": True}, "without snapshot"),
+        ({}, {"recreate": True}, "without recreate"),
+        ({}, {"workspaceEnv": ["A=1"]}, "without workspaceEnv"),
+        ({"devContainerPath": "a.json"}, {"devContainerPath": "b.json"}, "with another devContainerPath"),
+        ({"reset": True, "source": "image:a"}, {"reset": True, "source": "image:b"}, "with another source"),
+    ],
+)
+async def test_an_up_that_does_something_else_is_not_joined(
+    actions: RunnerActions, under_way: dict[str, Any], options: dict[str, Any], difference: str
+) -> None:
+    first = asyncio.create_task(request(actions, "up", options=under_way))
+    await asyncio.sleep(2)
+    with pytest.raises(Refused, match=f"another `up` is under way, {difference}; wait") as refused:
+        await request(actions, "up", options=options)
+    assert refused.value.code == 409
+    assert (await request(actions, "up", options=under_way)).exit_code == 0
+    assert (await first).exit_code == 0
+
+
+async def test_an_up_for_a_changed_template_does_not_join_one_that_keeps_the_container(
+    actions: RunnerActions, runner: RunnerFixture
+) -> None:
+    await request(actions, "up")
+    await request(actions, "stop")
+    change = {"provider": {"name": "fake", "options": {"a": {"value": "b"}}}}
+    runner.api.change("u", status={"instance": change})
+    await eventually(lambda: find_condition(runner.api.workspaces["u"], "TemplateApplied").get("status") == "False")
+    first = asyncio.create_task(request(actions, "up", options={"keepContainer": True}))
+    await asyncio.sleep(1)
+    with pytest.raises(Refused, match="which keeps the container although the template has changed"):
+        await request(actions, "up")
+    assert (await request(actions, "up", options={"keepContainer": True})).exit_code == 0
+    assert (await first).exit_code == 0
+
+
+async def test_snapshots_of_the_earlier_owner_are_not_for_the_new_one(
+    actions: RunnerActions, runner: RunnerFixture, snapshots: SnapshotStore
+) -> None:
     await request(actions, "up")
     assert len((await request(actions, "snapshots")).decode()["snapshots"]) == 1
     runner.api.change("u", spec={"owner": {"user": "grace"}})
     await eventually(lambda: runner.record().is_for_other_owner)
     assert (await request(actions, "snapshots")).decode() == {"snapshots": []}
+    with pytest.raises(Refused, match="has no snapshot 's1'"):
+        await request(actions, "delete-snapshot", options={"snapshot": "s1"})
+    assert len(snapshots.found) == 1
 
 
 async def test_an_engine_without_snapshots_says_so(actions: RunnerActions, runner: RunnerFixture) -> None:
     await request(actions, "up")
-    with pytest.raises(Refused, match="the engine fake has no snapshots"):
-        await request(actions, "snapshots")
-    for options in ({"recreate": True, "snapshot": True}, {"restore": {"snapshot": "s1", "path": "/opt"}}):
-        failed = await request(actions, "up", options=options)
-        assert failed.exit_code == 1 and b"the engine fake has no snapshots" in failed.output[STDOUT]
+    for action in ("snapshots", "restore", "delete-snapshot"):
+        with pytest.raises(Refused, match="the engine fake has no snapshots") as refused:
+            await request(actions, action, options=WANTED)
+        assert refused.value.code == 409
+    failed = await request(actions, "up", options={"recreate": True, "snapshot": True})
+    assert failed.exit_code == 1 and b"the engine fake has no snapshots" in failed.output[STDOUT]
     assert len(runner.engine.specs) == 1
 
 

@@ -186,7 +186,7 @@ async def test_a_restore_for_a_new_owner_is_refused_before_there_is_a_new_contai
     runner.api.change("u", spec={"owner": {"user": "grace"}})
     await eventually(lambda: runner.record().is_for_other_owner)
     with pytest.raises(EngineError, match="the owner has changed, and snapshots are not for the new one") as refused:
-        runner.get().request_up({"restore": {"snapshot": "s1", "path": "/opt"}, "keepContainer": True})
+        runner.get().request_restore("s1", "/opt")
     assert refused.value.reason == "OwnerChanged"
     held_event.set()
     await eventually(lambda: runner.api.summary("u") == ("Ready", "Stopped", "StopSucceeded"))

@@ -12,6 +12,7 @@
 - `app`, `app_instance`: apps, and installed apps
 - `runner`: runners; `runner_process` and `runner_options`: their process on this machine
 - `workspace_ssh`, `ssh_files`, `workspace_ports`: SSH to a workspace, and its ports
+- `workspace_move`: another runner for a workspace
 - `workspace_snapshots`: what replaced containers of a workspace had
 - `workspace_browser`: ports of a workspace in a browser
 - `demo`, `demo_fleet`: fills a server with a small fleet to look at

@@ -21,6 +21,7 @@ from fairlead.cli.resources.instance import (
 )
 from fairlead.cli.resources.instance_hold import add_hold_command
 from fairlead.cli.resources.workspace_browser import add_browser_commands
+from fairlead.cli.resources.workspace_move import add_move_command
 from fairlead.cli.resources.workspace_ports import add_port_commands
 from fairlead.cli.resources.workspace_snapshots import add_snapshot_commands
 from fairlead.cli.resources.workspace_ssh import add_ssh_commands
@@ -276,6 +277,7 @@ add_ssh_commands(group)
 add_port_commands(group)
 add_browser_commands(group)
 add_snapshot_commands(group)
+add_move_command(group)
 
 
 def _describe_wait(workspace: Object) -> str:

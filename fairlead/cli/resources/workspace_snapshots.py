@@ -1,18 +1,19 @@
-"""`fairlead workspace snapshots` and `restore`: what replaced containers had outside of volumes and the files."""
+"""`fairlead workspace snapshots`, `restore` and `delete-snapshot`: what replaced containers had beside the files."""
 
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from fairlead.cli.ui.flags import ContextFlag, OutputFlag, RequiredProjectFlag, options_from
+from fairlead.cli.ui import prompts
+from fairlead.cli.ui.field_flags import name_project
+from fairlead.cli.ui.flags import ContextFlag, OutputFlag, RequiredProjectFlag, YesFlag, options_from
 from fairlead.cli.ui.output import Output, print_data, print_note, print_table
 from fairlead.cli.ui.session import UsageError, open_session
 from fairlead.cli.workspaces.commands import UP_TIMEOUT_SECONDS, NameArgument, UpTimeoutFlag
 from fairlead.cli.workspaces.running import begin_wait, run_task
-from fairlead.cli.workspaces.targets import PLURAL, UP, open_target
+from fairlead.cli.workspaces.targets import PLURAL, RESTORE, open_target
 from fairlead.core.validators import format_size
-from fairlead.core.workspaces import KEEP_CONTAINER, RESTORE
 
 
 def snapshots(
@@ -32,10 +33,13 @@ def snapshots(
     )
 
 
+SnapshotArgument = Annotated[str, typer.Argument(help="ID of the snapshot, as `snapshots` lists it.")]
+
+
 @dataclass(frozen=True, slots=True)
 class RestoreOptions:
     name: NameArgument
-    snapshot: Annotated[str, typer.Argument(help="ID of the snapshot, as `snapshots` lists it.")]
+    snapshot: SnapshotArgument
     path: Annotated[str, typer.Argument(help="File or folder to copy back, like /usr/local.")]
     project: RequiredProjectFlag
     timeout: UpTimeoutFlag = UP_TIMEOUT_SECONDS
@@ -44,16 +48,42 @@ class RestoreOptions:
 
 @options_from(RestoreOptions)
 def restore(options: RestoreOptions) -> None:
-    """Copy a file or folder of a snapshot back into the running container, over what is there."""
+    """Copy a file or folder of a snapshot back into the running container, over what is there.
+
+    A workspace that does not run stays as it is.
+    """
     with open_session(options.context) as session:
         if not options.path.startswith("/"):
             raise UsageError(f"{options.path}: must be an absolute path, like /usr/local")
         target = open_target(session, options.name, options.project)
-        wanted = {RESTORE: {"snapshot": options.snapshot, "path": options.path}, KEEP_CONTAINER: True}
-        run_task(target, UP, wanted, begin_wait(options.timeout))
+        wanted = {"snapshot": options.snapshot, "path": options.path}
+        run_task(target, RESTORE, wanted, begin_wait(options.timeout))
         print_note(f"{options.path} of the snapshot {options.snapshot} is in the workspace {options.name} again")
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    name: NameArgument
+    snapshot: SnapshotArgument
+    project: RequiredProjectFlag
+    yes: YesFlag = False
+    context: ContextFlag = None
+
+
+@options_from(DeleteOptions)
+def delete_snapshot(options: DeleteOptions) -> None:
+    """Delete a snapshot of a workspace for ever."""
+    with open_session(options.context) as session:
+        if not options.yes:
+            prompts.confirm(f"Delete the snapshot {options.snapshot} of {options.name}?")
+        target = open_target(session, options.name, options.project)
+        body = {"spec": {"snapshot": options.snapshot}}
+        with name_project(target.client, options.project):
+            target.client.invoke_action(PLURAL, options.name, "deletesnapshot", body, namespace=target.namespace)
+    print_note(f"the snapshot {options.snapshot} of the workspace {options.name} is deleted")
 
 
 def add_snapshot_commands(group: typer.Typer) -> None:
     group.command("snapshots")(snapshots)
     group.command("restore")(restore)
+    group.command("delete-snapshot")(delete_snapshot)

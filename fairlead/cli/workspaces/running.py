@@ -34,7 +34,7 @@ GRACE_SECONDS = 15.0
 """How long to wait although something is in the way: a runner that was just started has not reported yet."""
 POLL_SECONDS = 0.2
 REPORT_SECONDS = 10.0
-NOISE = re.compile(r"^(up|stop) failed: |devContainersSpecCLI\.js:\d+")
+NOISE = re.compile(r"^(up|stop|restore) failed: |devContainersSpecCLI\.js:\d+")
 """Lines that are not printed after a failure: the message is printed anyway, and where the CLI has failed inside."""
 SCHEDULE = "Schedule"
 """The step before the first one of the runner."""

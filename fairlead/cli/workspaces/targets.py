@@ -22,7 +22,7 @@ from fairlead.core.body_errors import Malformed
 from fairlead.core.objects import Object, get_path
 
 PLURAL = "devpodworkspaceinstances"
-UP, STOP = "up", "stop"
+UP, STOP, RESTORE = "up", "stop", "restore"
 RUNNING, FAILED = "Running", "Failed"
 """Statuses of tasks."""
 TEMPORARY_CODES = (429, 502, 503, 504)
@@ -77,8 +77,10 @@ class WorkspaceTarget:
             return self.client.get(PLURAL, self.name, namespace=self.namespace)
 
     def start_task(self, type: str, options: Mapping[str, Any] | None = None) -> str:
-        """Starts `up` or `stop`, or joins the one under way. Returns the ID of the task."""
-        spec = {"options": json.encode(dict(options)).decode()} if options else {}
+        """Starts `up` or `stop`, or joins the one under way, or a restore. Returns the ID of the task."""
+        spec: Object = dict(options or {})
+        if spec and type != RESTORE:  # clients of all versions have options as text
+            spec = {"options": json.encode(spec).decode()}
         with name_project(self.client, self.project):
             response = self.client.invoke_action(PLURAL, self.name, type, {"spec": spec}, namespace=self.namespace)
         task_id = get_path(response, "status.taskId")

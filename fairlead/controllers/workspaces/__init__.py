@@ -7,5 +7,6 @@
 - `runner_deployments.py`: deploys runners into clusters: `runner_manifests.py` has their objects, `runner_rollout.py`
   whether they run
 - `sleep.py`: puts workspaces to sleep that are not used, and deletes them; `sleep_decisions.py` decides when
+- `moves.py`: has runners remove what they have of workspaces that were moved away
 - `prebuilds.py`: repeats prebuilds by their schedules
 """

@@ -14,6 +14,7 @@ from typing import Any
 
 from fairlead.core.clock import timestamp as format_timestamp
 from fairlead.core.objects import Object, get_path
+from fairlead.core.user import CONTROLLER_USER
 from fairlead.core.workspaces import current_reason, workspace_status
 from fairlead.domain.password_parameters import redact_instance
 from fairlead.domain.sleep_mode import ACTIVE, IDLE, UNKNOWN
@@ -100,7 +101,7 @@ TASKS = _response_kind(
         "tasks": array(
             obj(
                 id=_TASK_ID,
-                type=enum("What the task does.", "up", "stop", "delete"),
+                type=enum("What the task does.", "up", "stop", "delete", "restore"),
                 status=enum("State of the task.", "Running", "Succeeded", "Failed"),
                 result=string("Result as JSON in base64.", max_length=limits.DATA),
                 logs=string("Compressed log in base64.", max_length=limits.DATA),
@@ -174,12 +175,44 @@ SNAPSHOTS = _response_kind(
     {
         "snapshots": array(
             obj(
-                id=string("ID, for the option `restore` of `up`."),
+                id=string("ID, for `restore` and `deletesnapshot`."),
                 createdAt=string("When the container was replaced."),
                 bytes=integer("Size on the disk of the workspace."),
             ),
             "The snapshots, the newest first.",
         )
+    },
+)
+_SNAPSHOT = string("ID of the snapshot.", max_length=64)
+RESTORE = _request_kind(
+    "Restore",
+    "Copies a file or folder of a snapshot into the running container of a workspace.",
+    {
+        "spec": obj(
+            "What to copy.",
+            snapshot=_SNAPSHOT,
+            path=string("Absolute path of the file or folder.", max_length=4096),
+        ),
+        "status": obj("What was started.", taskId=_TASK_ID),
+    },
+)
+SNAPSHOT_DELETION = _request_kind(
+    "SnapshotDeletion", "Deletes a snapshot of a workspace.", {"spec": obj("What to delete.", snapshot=_SNAPSHOT)}
+)
+MOVE = _request_kind(
+    "Move",
+    "Moves a workspace to another runner, which fetches its source again.",
+    {
+        "spec": obj(
+            "Where to.",
+            runner=string("Name of the runner to move to.", max_length=253),
+            discard=boolean("Whether to move although something would be lost, or this cannot be known."),
+        ),
+        "status": obj(
+            "What was done.",
+            runner=string("Name of the runner before."),
+            lost=array(string(max_length=limits.MESSAGE), "What does not move, and will be deleted."),
+        ),
     },
 )
 PORT_ACCESS = _request_kind(
@@ -263,6 +296,9 @@ WORKSPACE_ACTIONS = (
     Action("sshcertificate", ("create",), SSH_CERTIFICATE, USE),
     Action("ports", ("get",), PORTS, USE),
     Action("snapshots", ("get",), SNAPSHOTS, USE),
+    Action("restore", ("create",), RESTORE, USE),
+    Action("deletesnapshot", ("create",), SNAPSHOT_DELETION, USE),
+    Action("move", ("create",), MOVE, USE),
     Action(PORT_ACCESS_SUBRESOURCE, ("create",), PORT_ACCESS),
 )
 
@@ -386,8 +422,11 @@ def check(change: Change) -> Iterable[Problem]:
     if get_path(spec, "target.cluster.name") and get_path(spec, "target.virtualCluster.name"):
         yield Problem.forbidden("spec.target.virtualCluster", "spec.target.cluster is set too; keep one of them")
     runner = get_path(spec, "runnerRef.runner")
+    if change.user == CONTROLLER_USER:  # it moves workspaces
+        return
     if runner != (get_path(change.old, "spec.runnerRef.runner") or runner):
-        yield Problem.invalid("spec.runnerRef.runner", runner, "field is immutable once a runner has been set")
+        why = "field is immutable once a runner has been set; `fairlead workspace move` moves it to another one"
+        yield Problem.invalid("spec.runnerRef.runner", runner, why)
 
 
 WORKSPACE = Kind(

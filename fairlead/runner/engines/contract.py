@@ -4,8 +4,8 @@ The runner decides what should run; an engine makes it so on this machine. The u
 everything that an engine keeps. Names are for messages only: a workspace that is deleted and created again under the
 same name has another uid, and gets nothing of the first one.
 
-All methods may be called again after a failure or a restart. The runner calls `up`, `stop`, `delete` and `adopt` for
-one uid one after the other, and `status`, `exec` and the methods for ports at any time.
+All methods may be called again after a failure or a restart. The runner calls `up`, `stop`, `delete`, `adopt`
+and `restore` for one uid one after the other, and all others at any time.
 """
 
 import re
@@ -130,9 +130,6 @@ class WorkspaceSpec:
     those of the clone."""
     takes_snapshot: bool = False
     """If the container is replaced, keep what it has outside of volumes and the work folder."""
-    restored_snapshot: str = ""
-    """The ID of a snapshot: copy what it has at `restored_path` into the running container, and do nothing else."""
-    restored_path: str = ""
     discards_home: bool = False
     """What is kept of the home folder, and in snapshots, is of an earlier owner, and not for this one."""
     installation: str = ""
@@ -516,12 +513,25 @@ class Snapshot:
     """In bytes."""
 
 
+def describe_missing_snapshot(snapshot: str, names: Sequence[str]) -> str:
+    has = f"it has {', '.join(names)}" if names else "it has none"
+    return f"the workspace has no snapshot {snapshot[:100]!r}; {has}"
+
+
 @runtime_checkable
-class SnapshotEngine(Protocol):
-    """An engine that takes snapshots (`WorkspaceSpec.takes_snapshot`), and restores them (`restored_snapshot`)."""
+class SnapshotEngine(Engine, Protocol):
+    """An engine that takes snapshots (`WorkspaceSpec.takes_snapshot`), and restores them."""
 
     async def list_snapshots(self, uid: str) -> Sequence[Snapshot]:
         """The newest first. The workspace need not run."""
+        ...
+
+    async def restore(self, uid: str, snapshot: str, path: str, task: TaskContext) -> None:
+        """Copies what a snapshot has at an absolute path into the running container. It starts none."""
+        ...
+
+    async def delete_snapshot(self, uid: str, snapshot: str) -> None:
+        """Deletes a snapshot for ever. The workspace need not run."""
         ...
 
 

@@ -9,6 +9,7 @@ targets.py        finds the runner of a workspace, and builds the request to it
 session.py        a client's WebSocket with its messages, and the stream to the runner behind it
 exchanges.py      requests to a runner with one JSON response, such as tasks, POST of up and stop, SSH certificates
                   and the list of ports
+moves.py          moves a workspace to another runner
 exec.py           runs a command in a workspace; its messages are those of `pods/exec`
 waking.py         wakes a workspace up for an `up` or a session
 downloads.py      responses that are streamed: log and download

@@ -1,5 +1,5 @@
-"""Requests to a runner with one JSON response: `tasks`, `cancel`, `state`, `snapshots`, `troubleshoot`, and POST of
-`up` and `stop`.
+"""Requests to a runner with one JSON response: `tasks`, `cancel`, `state`, `snapshots`, `deletesnapshot`,
+`troubleshoot`, and POST of `up`, `stop` and `restore`.
 
 The runner sends the response on stdout and exits with 0. Otherwise the error is what it has sent on stderr.
 
@@ -8,6 +8,7 @@ What a client needs to connect to a workspace: an SSH certificate with the host 
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -21,12 +22,20 @@ from fairlead.core.concurrency import ANSWER_POOL, LARGE_JSON_BYTES
 from fairlead.core.crypto.ssh_certificates import InvalidSshKey, encode_public_key, parse_public_key
 from fairlead.core.errors import ApiError, BadGateway, BadRequest, Timeout
 from fairlead.core.objects import Object, metadata
+from fairlead.core.workspaces import DISCARD, RETAIN
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT, clean_text
-from fairlead.links.requests import OpenRequest
+from fairlead.links.requests import OpenRequest, Refused
 from fairlead.links.streams import Data, Exit, StreamReset
 from fairlead.server.api.actions import ActionRequest
-from fairlead.subresources.workspaces.targets import RunnerRequests, parse_options, parse_task_id, runner_of
+from fairlead.subresources.workspaces.hub import RunnerHub
+from fairlead.subresources.workspaces.targets import (
+    RunnerRequests,
+    api_error,
+    parse_options,
+    parse_task_id,
+    runner_of,
+)
 
 MAX_RESPONSE_BYTES = 4 * 1024 * 1024
 MAX_ERROR_BYTES = 4 * 1024
@@ -84,6 +93,22 @@ class ExchangeHandlers:
         found = await self.exchange(request, OpenRequest("snapshots"), _Snapshots)
         return build_response(request, snapshots=msgspec.to_builtins(found.snapshots))
 
+    async def restore_snapshot(self, request: ActionRequest) -> Object:
+        """It wakes nothing up: a restore is for what runs now."""
+        spec = request.body.get("spec") or {}
+        if request.dry_run:
+            raise BadRequest("dryRun is not supported: a task is started or not; omit it")
+        wanted = OpenRequest("restore", options=spec, detach=True)
+        started = await self.exchange(request, wanted, _StartedTask)
+        return build_response(request, spec=spec, status={"taskId": started.task_id})
+
+    async def delete_snapshot(self, request: ActionRequest) -> Object:
+        spec = request.body.get("spec") or {}
+        if request.dry_run:
+            raise BadRequest("dryRun is not supported; omit it")
+        await self.exchange(request, OpenRequest("delete-snapshot", options=spec), None)
+        return build_response(request, spec=spec)
+
     async def cancel_task(self, request: ActionRequest) -> Object:
         task_id = parse_task_id(request.body.get("taskId") or "")
         if not task_id:
@@ -128,22 +153,40 @@ class ExchangeHandlers:
         content: bytes = b"",
     ) -> Any:
         """The response, converted to the type `expected`; None if that is None. Raises ApiError."""
+        return await exchange(lambda: self._requests.open(request, wanted), expected, content)
+
+
+async def exchange(open_stream: Callable[[], Awaitable[Stream]], expected: Any, content: bytes = b"") -> Any:
+    """The response on a new stream, converted to the type `expected`; None if that is None. Raises ApiError."""
+    try:
+        async with asyncio.timeout(RESPONSE_SECONDS):
+            stream = await open_stream()
+            try:
+                output = await _converse(stream, content)
+            except StreamReset as reset:
+                raise BadGateway(f"the runner has ended the stream: {reset.reason}") from None
+            finally:
+                await stream.reset("the response is complete, or not wanted any more")
+    except TimeoutError:
+        raise Timeout(f"the runner did not respond within {RESPONSE_SECONDS:g} seconds") from None
+    if expected is None:
+        return None
+    if len(output) <= LARGE_JSON_BYTES:
+        return _decode(output, expected)
+    return await ANSWER_POOL.run(len(output), _decode, output, expected)
+
+
+async def ask_runner(hub: RunnerHub, wanted: OpenRequest) -> dict[str, Any]:
+    """What a runner responds to the server itself; empty if it responds nothing. Raises ApiError."""
+
+    async def open_stream() -> Stream:
         try:
-            async with asyncio.timeout(RESPONSE_SECONDS):
-                stream = await self._requests.open(request, wanted)
-                try:
-                    output = await _converse(stream, content)
-                except StreamReset as reset:
-                    raise BadGateway(f"the runner has ended the stream: {reset.reason}") from None
-                finally:
-                    await stream.reset("the response is complete, or not wanted any more")
-        except TimeoutError:
-            raise Timeout(f"the runner did not respond within {RESPONSE_SECONDS:g} seconds") from None
-        if expected is None:
-            return None
-        if len(output) <= LARGE_JSON_BYTES:
-            return _decode(output, expected)
-        return await ANSWER_POOL.run(len(output), _decode, output, expected)
+            return await hub.open(wanted)
+        except Refused as refusal:
+            raise api_error(refusal) from None
+
+    found: dict[str, Any] = await exchange(open_stream, None if wanted.action in (RETAIN, DISCARD) else dict[str, Any])
+    return found or {}
 
 
 def _decode(content: bytes, expected: Any) -> Any:

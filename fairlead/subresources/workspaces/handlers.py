@@ -23,6 +23,7 @@ from fairlead.subresources.workspaces.downloads import DownloadHandlers
 from fairlead.subresources.workspaces.exchanges import AccessHandlers, ExchangeHandlers
 from fairlead.subresources.workspaces.exec import ExecHandler
 from fairlead.subresources.workspaces.hub import RunnerHub
+from fairlead.subresources.workspaces.moves import MoveHandler
 from fairlead.subresources.workspaces.session import TRY_AGAIN_LATER, Session
 from fairlead.subresources.workspaces.targets import WORKSPACES, RunnerRequests, parse_options
 from fairlead.subresources.workspaces.waking import Waking
@@ -171,6 +172,9 @@ def workspace_handlers(api_group: str, services: WorkspaceServices) -> dict[Acti
         "cancel": exchanges.cancel_task,
         "state": exchanges.get_or_set_state,
         "snapshots": exchanges.list_snapshots,
+        "restore": exchanges.restore_snapshot,
+        "deletesnapshot": exchanges.delete_snapshot,
+        "move": MoveHandler(requests, exchanges, waking, registry, api_group, services.namespace_prefix),
         "troubleshoot": exchanges.troubleshoot,
         "log": downloads.stream_log,
         "download": downloads.download,

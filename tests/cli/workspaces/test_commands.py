@@ -82,6 +82,7 @@ def test_a_workspace_without_a_task_has_no_log(ada: CliFixture) -> None:
 def test_snapshots_are_listed_and_restored(ada: CliFixture) -> None:
     listed = {"snapshots": [{"id": "4f1c22ab", "createdAt": "2026-11-19T08:12:30Z", "bytes": 5 << 20}]}
     ada.fake.on("GET", f"{DEV}/snapshots", (200, listed), (200, {"snapshots": []}))
+    ada.fake.on("POST", f"{DEV}/restore", (201, {"status": {"taskId": "task-1"}}))
     result = ada.run("workspace", "snapshots", *FLAGS)
     assert [line.split() for line in result.out.splitlines()] == [
         ["ID", "CREATED", "SIZE"],
@@ -91,11 +92,44 @@ def test_snapshots_are_listed_and_restored(ada: CliFixture) -> None:
     restored = ada.run("workspace", "restore", "dev", "4f1c22ab", "/usr/local", "--project", "demo")
     assert restored.code == 0, restored.err
     assert "/usr/local of the snapshot 4f1c22ab is in the workspace dev again" in restored.err
-    (sent,) = ada.fake.requests_to("POST", f"{DEV}/up")
-    wanted = {"restore": {"snapshot": "4f1c22ab", "path": "/usr/local"}, "keepContainer": True}
-    assert json.loads(sent.body["spec"]["options"]) == wanted
+    (sent,) = ada.fake.requests_to("POST", f"{DEV}/restore")
+    assert sent.body["spec"] == {"snapshot": "4f1c22ab", "path": "/usr/local"}
     wrong = ada.run("workspace", "restore", "dev", "4f1c22ab", "usr", "--project", "demo")
     assert wrong.code == 2 and "usr: must be an absolute path" in wrong.err
+
+
+def test_a_snapshot_is_deleted_after_a_question(ada: CliFixture) -> None:
+    ada.fake.on("POST", f"{DEV}/deletesnapshot", (201, {"spec": {"snapshot": "4f1c22ab"}}))
+    command = ("workspace", "delete-snapshot", "dev", "4f1c22ab", "--project", "demo")
+    unconfirmed = ada.run(*command)
+    assert unconfirmed.code == 2 and "--yes" in unconfirmed.err
+    assert ada.fake.requests_to("POST", f"{DEV}/deletesnapshot") == []
+    result = ada.run(*command, "--yes")
+    assert result.code == 0 and "the snapshot 4f1c22ab of the workspace dev is deleted" in result.err
+    (sent,) = ada.fake.requests_to("POST", f"{DEV}/deletesnapshot")
+    assert sent.body["spec"] == {"snapshot": "4f1c22ab"}
+
+
+# --- move -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_move_says_what_is_left_behind_and_follows_the_new_up(ada: CliFixture) -> None:
+    moved = {"status": {"runner": "local", "lost": ["stashes: 1"]}}
+    ada.fake.on("POST", f"{DEV}/move", (201, moved))
+    result = ada.run("workspace", "move", *FLAGS, "--runner", "other", "--discard")
+    assert result.code == 0, result.err
+    assert "left behind on the runner local: stashes: 1" in result.err and "is running" in result.err
+    (sent,) = ada.fake.requests_to("POST", f"{DEV}/move")
+    assert sent.body["spec"] == {"runner": "other", "discard": True}
+    result = ada.run("workspace", "move", *FLAGS, "--runner", "other", "--no-wait")
+    assert "it is coming up on the runner other" in result.err
+
+
+def test_a_move_that_would_lose_something_says_what_to_do(ada: CliFixture) -> None:
+    why = "stashes: 1; push what is to be kept, or discard it (`fairlead workspace move --discard`)"
+    ada.fake.on("POST", f"{DEV}/move", (409, failure_status(409, "Conflict", why)))
+    result = ada.run("workspace", "move", *FLAGS, "--runner", "other")
+    assert result.code == 1 and why in result.err
 
 
 # --- show -------------------------------------------------------------------------------------------------------------

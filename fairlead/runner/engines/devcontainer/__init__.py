@@ -12,6 +12,7 @@ session_environment.py  variables of sessions: `remoteEnv`, and secrets that the
 adaptation.py        adapts a devcontainer.json to what a workspace can have
 compose/             Compose files, as a devcontainer.json of one container and a plan for the services beside it
 snapshots.py         what replaced containers had outside of volumes and the work folder
+snapshot_list.py     which of these there are, and for how long
 services.py          services of Compose files, as the runner sees them
 policy.py            what a devcontainer.json may ask for
 grant.py             what a workspace may have, for the policy and the shim

@@ -230,17 +230,17 @@ class Creation:
             factory = await self._prepare()
             if self.grant.disk_bytes and not self.folder.disk.exists():
                 self.task.log(NO_DISK)
-            write_file(self.folder.spec, json.dumps(encode_spec(self.spec)).encode())
-        await self._fetch(factory)
-        secrets = [name for name in self.spec.secrets if name not in GIT_CREDENTIALS]
-        session_secrets = choose_secret_variables(self.spec.options, secrets)
         if not has_container and self.spec.takes_snapshot:
             async with self.task.step("Snapshot", self.deadlines.snapshot):
                 await take_snapshot(self.settings, self.folder, await self._start_holder(factory), self.task)
+        await self._fetch(factory)
+        secrets = [name for name in self.spec.secrets if name not in GIT_CREDENTIALS]
+        session_secrets = choose_secret_variables(self.spec.options, secrets)
         async with self.task.step("Configure", self.deadlines.configure):
             holder = await self._start_holder(factory)
             if not has_container:
                 await self._remove_containers(holder)
+            write_file(self.folder.spec, json.dumps(encode_spec(self.spec)).encode())
             await self._write_secrets(holder)
             configuration = await find_configuration(holder, self.spec, self.grant)
             checked = (read_json(self.folder.checked) or {}) if has_container else {}
@@ -264,8 +264,9 @@ class Creation:
             turn.release()
 
     async def _remove_containers(self, holder: Holder) -> None:
-        """Volumes stay. Only what an owner has kept in the home folder, and in snapshots, is not for the next
-        owner."""
+        """From here on, the container of before is given up. Volumes stay. Only what an owner has kept in the home
+        folder, and in snapshots, is not for the next owner."""
+        self.folder.container.unlink(missing_ok=True)
         await holder.expect(self.grant.podman, "rm", "--all", "--force", "--time=0")
         if self.spec.discards_home:
             await holder.expect(self.grant.podman, "volume", "rm", "--force", HOME_VOLUME)
@@ -355,7 +356,8 @@ class Creation:
 
     async def _fetch(self, factory: HolderFactory) -> None:
         fetched = self.folder.root / "fetched.json"
-        if fetched.exists():
+        has_run = (self.folder.root / "session.json").exists()  # else nothing in the work folder is the user's
+        if fetched.exists() and has_run and not self.spec.reset:
             return
         async with self.task.step("Clone", self.deadlines.clone):
             check_free_disk(self.settings)
@@ -365,6 +367,7 @@ class Creation:
             binds = [factory.bind_work_folder("/work")]
             if fetch.folder:
                 binds.append(Bind(fetch.folder, "/source"))
+            fetched.unlink(missing_ok=True)
             result = await factory.run_alone(("/bin/sh", "-c", SCRIPT_OF_CLONE), binds, fetch.script_input)
             masker = Masker(self.spec.secrets.values())
             self.task.log(masker.mask(result.errors.encode()))

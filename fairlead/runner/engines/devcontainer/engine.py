@@ -54,7 +54,7 @@ from fairlead.runner.engines.devcontainer.services import read_log, stop_service
 from fairlead.runner.engines.devcontainer.session_environment import read_secrets
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shared_images import SharedImages
-from fairlead.runner.engines.devcontainer.snapshots import list_snapshots, restore_snapshot
+from fairlead.runner.engines.devcontainer.snapshots import delete_snapshot, list_snapshots, restore_snapshot
 from fairlead.runner.engines.devcontainer.sockets import listen_inside, listen_on_port
 from fairlead.runner.engines.measurement import (
     ProcessSample,
@@ -141,10 +141,6 @@ class DevcontainerEngine:
 
     async def up(self, spec: WorkspaceSpec, task: TaskContext) -> None:
         folder = self._folder(spec.uid)
-        is_new = spec.recreate or spec.reset or spec.discards_home or spec.is_prebuild
-        if spec.restored_snapshot and is_new:
-            message = "restore copies into the container that is there, and does not go with a new one; run `up` first"
-            raise EngineError(Reason.SNAPSHOT_FAILED, message)
         if spec.is_prebuild:
             self.observer.forget(spec.uid)
             await Prebuild(self.settings, self.images, self.pulled, folder, spec, task).run()
@@ -155,9 +151,6 @@ class DevcontainerEngine:
             if not spec.recreate and not spec.reset:
                 raise
             status = EngineStatus(ContainerState.NOT_FOUND)
-        if spec.restored_snapshot:
-            await self._restore(folder, spec, task)
-            return
         is_reused = spec.accepts(status.template_hash) and not status.is_recovery
         if status.state is ContainerState.RUNNING and is_reused:
             return
@@ -167,26 +160,20 @@ class DevcontainerEngine:
         self.observer.forget(spec.uid)
         folder.stopped.unlink(missing_ok=True)
         folder.overuse.unlink(missing_ok=True)
-        if not is_reused:
-            folder.container.unlink(missing_ok=True)
         if self.images.is_disk_low():
             self.images.collect()
             await self.pulled.collect()
-        has_run = (folder.root / "session.json").exists()
-        if spec.reset or not has_run:  # without a session, nothing in the work folder is the user's
-            (folder.root / "fetched.json").unlink(missing_ok=True)
         has_container = is_reused and status.state is not ContainerState.NOT_FOUND and bool(status.task_id)
         if has_container and status.template_hash != spec.template_hash:
             spec = _use_former_spec(folder, spec)
         creation = await asyncio.to_thread(plan_creation, self.images, self.pulled, folder, spec, task)
         await creation.run(has_container)
 
-    async def _restore(self, folder: WorkspaceFolder, spec: WorkspaceSpec, task: TaskContext) -> None:
-        await self._running(spec.uid)
+    async def restore(self, uid: str, snapshot: str, path: str, task: TaskContext) -> None:
+        await self._running(uid)
         async with task.step("Restore", self.settings.deadlines.snapshot):
-            holder = self._holder(spec.uid)
-            await restore_snapshot(self.settings, folder, holder, spec.restored_snapshot, spec.restored_path)
-            task.log(f"restored {spec.restored_path} of the snapshot {spec.restored_snapshot}\n".encode())
+            await restore_snapshot(self.settings, self._folder(uid), self._holder(uid), snapshot, path)
+            task.log(f"restored {path} of the snapshot {snapshot}\n".encode())
 
     async def adopt(self, uid: str, task: TaskContext) -> bool:
         folder = self._folder(uid)
@@ -328,6 +315,9 @@ class DevcontainerEngine:
 
     async def list_snapshots(self, uid: str) -> Sequence[Snapshot]:
         return list_snapshots(self._folder(uid))
+
+    async def delete_snapshot(self, uid: str, snapshot: str) -> None:
+        await delete_snapshot(self._folder(uid), self.observer.find_holder(uid), snapshot)
 
     # --- parts --------------------------------------------------------------------------------------------------------
 

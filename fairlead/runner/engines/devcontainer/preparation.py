@@ -1,5 +1,6 @@
 """Prepares a workspace before anything runs: its number, user ids, network, limits, folders, and what it is granted."""
 
+import dataclasses
 import hashlib
 import os
 import re
@@ -183,6 +184,8 @@ def encode_spec(spec: WorkspaceSpec) -> dict[str, Any]:
 
 
 def decode_spec(fields: dict[str, Any]) -> WorkspaceSpec:
+    """Of what another version has written, what this one knows."""
+    known = {each.name for each in dataclasses.fields(WorkspaceSpec)}
     source = dict(fields["source"])
     kind = SOURCES[source.pop("kind")]
     changes = {
@@ -192,4 +195,4 @@ def decode_spec(fields: dict[str, Any]) -> WorkspaceSpec:
         "git_path_hosts": tuple(fields.get("git_path_hosts") or ()),  # 0.2 has none
         "registries": (),  # they are secrets, which are not stored
     }
-    return WorkspaceSpec(**{**fields, **changes})
+    return WorkspaceSpec(**{name: value for name, value in fields.items() if name in known} | changes)

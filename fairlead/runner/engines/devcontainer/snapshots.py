@@ -2,26 +2,26 @@
 
 One is an archive on the disk of the workspace (`/ws/snapshots` of its holder), of the files that differ from the image;
 so it counts towards the size of that disk, and needs no image. Programs in the holder make it and read it. Beside the
-disk is a list of them (`snapshots.json`), for a workspace that does not run.
+disk is a list of them (`snapshot_list.py`), also for a workspace that does not run.
 """
 
 import os
 import posixpath
 import re
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable
+from datetime import UTC, datetime
 
-from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.validators import format_size
-from fairlead.runner.engines.contract import EngineError, Reason, Snapshot, TaskContext
-from fairlead.runner.engines.devcontainer.grant import CONTAINER
+from fairlead.runner.engines.contract import EngineError, Reason, Snapshot, TaskContext, describe_missing_snapshot
+from fairlead.runner.engines.devcontainer.grant import CONTAINER, RECOVERY_LABEL
 from fairlead.runner.engines.devcontainer.inside.snapshots import ABSENT, GONE
 from fairlead.runner.engines.devcontainer.isolation.disk import says_disk_is_full
 from fairlead.runner.engines.devcontainer.isolation.holder import INSIDE_TARGET, PYTHON, Holder
-from fairlead.runner.engines.devcontainer.isolation.workspace_holder import MAX_SNAPSHOT_DAYS, SNAPSHOTS
-from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json, write_json
+from fairlead.runner.engines.devcontainer.isolation.workspace_holder import SNAPSHOTS
+from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder
 from fairlead.runner.engines.devcontainer.settings import Settings
+from fairlead.runner.engines.devcontainer.snapshot_list import MAX_SNAPSHOTS, read_snapshots, store_snapshots
 
-MAX_SNAPSHOTS = 3
 NAME_LENGTH = 8
 SIZE = re.compile(r"[0-9]{1,18}\n")
 LEFT_OUT = (
@@ -32,6 +32,9 @@ TAKE = f"""
 set -eu
 found=$("$1" ps --all --quiet --filter "name=^$2\\$")
 [ "$found" ] || exit 0
+label='{{{{index .Config.Labels "{RECOVERY_LABEL}"}}}}'
+is_recovery=$("$1" container inspect --format "$label" "$2")
+[ "$is_recovery" != true ] || exit 0
 mkdir -p {SNAPSHOTS}
 archive={SNAPSHOTS}/$3.tar
 rm -f {SNAPSHOTS}/*.new
@@ -55,7 +58,6 @@ if [ ! -e "$archive" ]; then
     sync "$archive.new"
     mv "$archive.new" "$archive"
 fi
-ls -t {SNAPSHOTS}/*.tar | tail -n +{MAX_SNAPSHOTS + 1} | xargs -r rm -f
 stat -c %s "$archive"
 """
 """Deleted files of the image are character devices in the upper layer, and sockets are of no use without their
@@ -69,19 +71,22 @@ RESTORE = (
 
 
 async def take_snapshot(settings: Settings, folder: WorkspaceFolder, holder: Holder, task: TaskContext) -> None:
-    """Of the container that is to be replaced. Raises EngineError, and the container stays, if that is impossible."""
+    """Of the container that is to be replaced. Raises EngineError, and the container stays, if that is impossible. The
+    one that runs after a failed build has nothing of a user outside of the work folder, and would only take the place
+    of a snapshot that has."""
     name = task.task_id[:NAME_LENGTH]
     taken = await holder.run("/bin/sh", "-c", TAKE, "snapshot", settings.podman, CONTAINER, name)
     if taken.code != 0:
         problem = f"no snapshot could be taken, so the container was not replaced: {describe_errors(taken.errors)}"
         raise EngineError(Reason.SNAPSHOT_FAILED, f"{problem}; leave the snapshot out to replace it without")
     if not taken.output.strip():
-        task.log(b"there is no container of which a snapshot could be taken\n")
+        task.log(b"no snapshot is taken: there is no container, or only the one that runs after a failed build\n")
         return
     size = int(taken.output) if SIZE.fullmatch(taken.output) else 0
-    found = [each for each in read_json(folder.snapshots) or [] if each["id"] != name]
-    found.append({"id": name, "createdAt": timestamp(datetime.now(UTC)), "bytes": size})
-    write_json(folder.snapshots, found[-MAX_SNAPSHOTS:])
+    others = [each for each in read_snapshots(folder) if each.id != name]
+    dropped = others[: -(MAX_SNAPSHOTS - 1)]
+    store_snapshots(folder, [*others[len(dropped) :], Snapshot(name, datetime.now(UTC), size)])
+    await remove_archives(holder, (each.id for each in dropped))
     task.log(f"the snapshot {name} has what the container had changed, {format_size(size)}\n".encode())
 
 
@@ -93,9 +98,26 @@ def describe_errors(errors: str) -> str:
 
 def list_snapshots(folder: WorkspaceFolder) -> list[Snapshot]:
     """The newest first."""
-    oldest = datetime.now(UTC) - timedelta(days=MAX_SNAPSHOT_DAYS)
-    read = [(each["id"], parse_rfc3339(each["createdAt"]), each["bytes"]) for each in read_json(folder.snapshots) or []]
-    return [Snapshot(id, at, size) for id, at, size in reversed(read) if at is not None and at > oldest]
+    return read_snapshots(folder)[::-1]
+
+
+async def remove_archives(holder: Holder, ids: Iterable[str]) -> None:
+    """Of snapshots that are not in the list any more. What cannot be removed now is when the workspace starts next."""
+    if paths := [f"{SNAPSHOTS}/{each}.tar" for each in ids]:
+        await holder.run("/bin/rm", "-f", *paths)
+
+
+async def delete_snapshot(folder: WorkspaceFolder, holder: Holder | None, snapshot: str) -> None:
+    """Without a holder, the disk cannot be written to: then the archive goes when the workspace starts. Raises
+    EngineError."""
+    found = read_snapshots(folder)
+    others = [each for each in found if each.id != snapshot]
+    if len(others) == len(found):
+        names = [each.id for each in found]
+        raise EngineError(Reason.SNAPSHOT_FAILED, describe_missing_snapshot(snapshot, names))
+    store_snapshots(folder, others)
+    if holder is not None:
+        await remove_archives(holder, [snapshot])
 
 
 async def discard_snapshots(folder: WorkspaceFolder, holder: Holder) -> None:
@@ -110,8 +132,7 @@ async def restore_snapshot(
     """Copies what the snapshot has at this path into the running container. Raises EngineError."""
     names = [each.id for each in list_snapshots(folder)]
     if snapshot not in names:
-        has = f"it has {', '.join(names)}" if names else "it has none"
-        raise EngineError(Reason.SNAPSHOT_FAILED, f"the workspace has no snapshot {snapshot[:100]!r}; {has}")
+        raise EngineError(Reason.SNAPSHOT_FAILED, describe_missing_snapshot(snapshot, names))
     plain = posixpath.normpath(path)
     if not plain.startswith("/"):
         raise EngineError(Reason.SNAPSHOT_FAILED, f"{path[:100]!r} is not an absolute path, such as /usr/local")

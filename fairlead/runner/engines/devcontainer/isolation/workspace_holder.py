@@ -24,6 +24,7 @@ from fairlead.runner.engines.devcontainer.isolation.network import find_name_ser
 from fairlead.runner.engines.devcontainer.layout import SHARED_IMAGES, WorkspaceFolder
 from fairlead.runner.engines.devcontainer.programs import PATH, Result
 from fairlead.runner.engines.devcontainer.settings import Settings
+from fairlead.runner.engines.devcontainer.snapshot_list import read_snapshots
 
 SHIM = "/opt/fairlead/podman"
 CLI_TARGET = "/opt/cli"
@@ -59,17 +60,21 @@ runroot = "/run/containers"
 additionalimagestores = {stores}
 """
 SNAPSHOTS = "/ws/snapshots"
-"""The folder with snapshots of containers (`snapshots.py`). What is too old, or was cut off, is removed when a
-holder starts."""
-MAX_SNAPSHOT_DAYS = 14
+"""The folder with snapshots of containers (`snapshots.py`)."""
+PRUNE_SNAPSHOTS = f"""
+for archive in {SNAPSHOTS}/*; do
+    name=${{archive##*/}}
+    case " $* " in *" ${{name%.tar}} "*) ;; *) rm -f "$archive" ;; esac
+done
+"""
+"""The arguments are the snapshots that are kept. Those that are too old, or were cut off, are not among them."""
 PREPARE = f"""
 if touch /ws/probe; then
     mkdir -p /ws/reserve && seq -f /ws/reserve/%g 64 | xargs touch
 else
     rm -rf /ws/reserve
 fi
-[ ! -d {SNAPSHOTS} ] || find {SNAPSHOTS} -name '*.tar' -mtime +{MAX_SNAPSHOT_DAYS} -delete
-rm -f {SNAPSHOTS}/*.new
+{PRUNE_SNAPSHOTS}
 mkdir -p /ws/home /var/tmp/devcontainercli-root /var/cache /var/lib /run/user
 rm -f /ws/refused /ws/probe
 printf '{{"disallowedFeatures":[],"featureAdvisories":[]}}' >{CONTROL_MANIFEST}
@@ -135,7 +140,8 @@ class HolderFactory:
         if cache := self._cache_folder():
             binds.append(Bind(str(cache), "/cache"))
         holder = await start_holder(await self._plan(binds, files, self._image_stores(), self._gpu_devices()))
-        await holder.expect("/bin/sh", "-c", PREPARE)
+        snapshots = [each.id for each in read_snapshots(self.folder)]
+        await holder.expect("/bin/sh", "-c", PREPARE, "prepare", *snapshots)
         return holder
 
     def bind_work_folder(self, target: str) -> Bind:
