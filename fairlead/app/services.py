@@ -22,6 +22,7 @@ from fairlead.server.metrics.installation import ServedCertificate
 from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
 from fairlead.server.workers.client import CoordinatorClient
 from fairlead.settings import Settings
+from fairlead.settings.values import ON
 from fairlead.signin.login_sessions import LoginSessions
 from fairlead.upstream.access import Limits
 from fairlead.upstream.address_policy import AddressPolicy
@@ -78,7 +79,10 @@ def build_address_policy(settings: Settings, port: int) -> AddressPolicy:
     """Clusters and runners may not have the address of the server itself."""
     ports = (port, settings.replica_port) if settings.replica_address else (port,)
     return AddressPolicy(
-        _allowed_networks(settings), lambda: [(settings.listen, each) for each in ports], settings.cluster_proxies
+        _allowed_networks(settings),
+        lambda: [(settings.listen, each) for each in ports],
+        settings.cluster_proxies,
+        dials_clusters=settings.cluster_connections == ON,
     )
 
 

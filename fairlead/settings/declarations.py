@@ -26,7 +26,7 @@ from fairlead.core.validators import (
     format_host,
 )
 from fairlead.settings.sources import StartError, flag
-from fairlead.settings.values import HOST, OFF, ON_OFF, OWN, SettingInfo
+from fairlead.settings.values import HOST, OFF, ON, ON_OFF, OWN, SettingInfo
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("json", "console")
@@ -476,6 +476,15 @@ class Settings:
         ),
     ] = 100
 
+    cluster_connections: Annotated[
+        str,
+        SettingInfo(
+            "Clusters",
+            "Whether the server connects to clusters with the kubeconfigs that are stored",
+            changed_by="who tries out a restored backup beside the server that it is of",
+            choices=ON_OFF,
+        ),
+    ] = ON
     cluster_networks: Annotated[
         tuple[str, ...],
         SettingInfo(

@@ -35,17 +35,21 @@ ADVICE = "list its network in the setting cluster_networks, or give the cluster 
 
 class AddressPolicy:
     """`networks`: allowed in addition to public addresses. `own_addresses`: returns where this server listens.
-    `proxies`: those that kubeconfigs may name, as host and port."""
+    `proxies`: those that kubeconfigs may name, as host and port. `dials_clusters`: whether the server connects to
+    clusters at all."""
 
     def __init__(
         self,
         networks: Sequence[str],
         own_addresses: Callable[[], Collection[tuple[str, int]]],
         proxies: Collection[str] = (),
+        *,
+        dials_clusters: bool = True,
     ) -> None:
         self._networks = tuple(ip_network(each, strict=False) for each in networks)
         self._own_addresses = own_addresses
         self.proxies = frozenset(proxies)
+        self.dials_clusters = dials_clusters
         self._executor = ThreadPoolExecutor(RESOLVER_THREADS, "resolve")
 
     async def resolve(self, host: str, port: int) -> str:

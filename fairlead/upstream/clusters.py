@@ -508,6 +508,9 @@ class UpstreamRegistry:
         return self._parse_endpoint(ref, self.read_kubeconfig(ref))
 
     def _parse_endpoint(self, ref: KubeconfigRef, kubeconfig: bytes) -> ClusterEndpoint:
+        if not self._policy.dials_clusters:
+            message = "this server connects to no clusters (setting cluster_connections); start it without that setting"
+            raise NotConnected("ConnectionsOff", message)
         try:
             endpoint = parse_kubeconfig(kubeconfig)
         except InvalidKubeconfig as error:

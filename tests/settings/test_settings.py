@@ -83,6 +83,7 @@ def test_every_setting_can_be_set_in_every_source(tmp_path: Path) -> None:
         "api_group": "management.example.com",
         "namespace_prefix": "p-",
         "password_login": "off",
+        "cluster_connections": "off",
         "cluster_networks": "10.0.0.0/8, fd00::/8",
         "cluster_proxies": "proxy.example.com:3128, [2001:db8::1]:80",
         "cluster_identity_prefix": "corp:",

@@ -24,8 +24,8 @@ __all__ = ["fake_cluster"]
 CONFIG = {"secretName": "berlin", "secretNamespace": NAMESPACE}
 
 
-def build_upstreams(api: RegistryFixture, *networks: str) -> UpstreamRegistry:
-    policy = AddressPolicy(networks, lambda: ())
+def build_upstreams(api: RegistryFixture, *networks: str, dials: bool = True) -> UpstreamRegistry:
+    policy = AddressPolicy(networks, lambda: (), dials_clusters=dials)
     return UpstreamRegistry(api.registry, MANAGEMENT_GROUP, NAMESPACE, policy, Limits())
 
 
@@ -77,6 +77,15 @@ async def test_a_secret_reference_without_a_namespace_uses_that_of_the_server(
 ) -> None:
     await create_connected_cluster(api, fake_cluster, {"secretName": "berlin"})
     assert b"gitVersion" in await fetch_version(upstreams.cluster_upstream("berlin"))
+
+
+async def test_without_connections_no_cluster_is_reached(api: RegistryFixture, fake_cluster: FakeCluster) -> None:
+    upstreams = build_upstreams(api, "127.0.0.0/8", dials=False)
+    await create_connected_cluster(api, fake_cluster)
+    assert expect_not_connected(upstreams) == "ConnectionsOff"
+    with pytest.raises(NotConnected, match="setting cluster_connections"):
+        upstreams.system_upstream("berlin")
+    assert fake_cluster.requests == []
 
 
 async def test_an_upstream_is_kept_when_unrelated_fields_change(

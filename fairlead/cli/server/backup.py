@@ -127,6 +127,7 @@ def restore(
     The backup is verified first. One of a newer version whose data this version cannot use is rejected.
     Objects keep their uids. Their resourceVersions become larger than any that a client has seen, so that clients
     list again. Access keys stay valid with the same pepper, and credentials can be decrypted with the same keys.
+    A server on the store connects to the clusters of the backup, unless its setting `cluster_connections` is off.
     """
     from fairlead.app import maintenance
     from fairlead.core.files import ensure_private_folder
@@ -139,7 +140,9 @@ def restore(
     typer.echo(
         f"restored {format_record_count(restored.stats.count)} of revision {restored.revision}; "
         f"the store is now at revision {restored.stats.revision}\n"
-        f"Before you start a server on it, its data folder needs {required_secrets(restored.encryption_keys)}"
+        f"Before you start a server on it, its data folder needs {required_secrets(restored.encryption_keys)}\n"
+        "That server changes the clusters of the backup. To try it beside the one that runs, start it with "
+        "--cluster-connections off"
     )
 
 
