@@ -117,7 +117,9 @@ class Sleeper:
         return str(self.space()["spec"]["clusterRef"]["namespace"])
 
     def pods(self) -> list[str]:
-        return list(self.direct.get_names("pods", "-n", self.namespace))
+        """Without those that have ended, and are still to be deleted."""
+        ended = "--field-selector=status.phase!=Failed,status.phase!=Succeeded"
+        return list(self.direct.get_names("pods", "-n", self.namespace, ended))
 
     def apply(self, kubectl: Kubectl, text: str, *arguments: str) -> None:
         path = self.folder / "manifest.yaml"

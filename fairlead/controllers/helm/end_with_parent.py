@@ -2,7 +2,8 @@
 
 `helm.py` starts helm with it. Helm is in a session of its own, so it would outlive a server that is killed, and would
 change the cluster while the next server does. The kernel sends it SIGTERM instead when the server with the process ID
-PARENT ends; then helm records that the release has failed. It imports nothing of this package.
+PARENT ends. It reached the cluster through that server, so the release stays pending, which the next server corrects
+(`pending_release.py`). It imports nothing of this package.
 """
 
 import ctypes
