@@ -258,7 +258,7 @@ def test_the_warning_is_repeated_while_no_key_is_due(export: CliFixture) -> None
     assert "warning: the user gitops may not `use` berlin: its gateway refuses the key\n" in result.err
 
 
-def test_a_user_who_may_use_all_clusters_is_asked_about_once(export: CliFixture) -> None:
+def test_a_user_who_may_use_all_clusters_takes_one_review(export: CliFixture) -> None:
     allow_use(export, "subjectaccessreviews", "")
     result = export.run("cluster", "export", "argocd", "--all", "--user", "gitops")
     assert "may not" not in result.err
