@@ -13,7 +13,7 @@ from uuid import uuid4
 import httpx
 import msgspec
 
-from fairlead.agent.identity import FileStore, IdentityStore, SecretStore
+from fairlead.agent.identity import FileStore, IdentityError, IdentityStore, SecretStore
 from fairlead.agent.requests import RequestService
 from fairlead.agent.sessions import REQUEST_SECONDS, AgentSessions, Server, ServerApi
 from fairlead.client.tls import build_ssl_context
@@ -42,6 +42,9 @@ class SessionSettings:
 async def open_sessions(settings: SessionSettings, cluster: LocalCluster) -> AsyncIterator[AgentSessions]:
     """Raises StartError. Nothing has been dialled yet, unless the CA has to be fetched."""
     token = _read_token(settings)
+    store = _identity_store(settings, cluster)
+    if token is None:
+        await _require_identity(settings, store)
     authority = await _find_authority(settings, token)
     try:
         context = build_ssl_context(authority)
@@ -50,7 +53,7 @@ async def open_sessions(settings: SessionSettings, cluster: LocalCluster) -> Asy
     async with httpx.AsyncClient(base_url=settings.server, verify=context, timeout=REQUEST_SECONDS) as http:
         api = ServerApi(Server(settings.server, context), http)
         serve = RequestService(lambda: cluster.exchanges).serve
-        yield AgentSessions(api, _identity_store(settings, cluster), serve, uuid4().hex, token)
+        yield AgentSessions(api, store, serve, uuid4().hex, token)
 
 
 def _read_token(settings: SessionSettings) -> JoinToken | None:
@@ -64,6 +67,25 @@ def _read_token(settings: SessionSettings) -> JoinToken | None:
     except InvalidKey:
         advice = "pass what `fairlead cluster add NAME --agent` has printed"
         raise StartError(f"{settings.token_file or '--token'}: not a join token; {advice}") from None
+
+
+async def _require_identity(settings: SessionSettings, store: IdentityStore) -> None:
+    """Without a token, only an agent that has joined before can dial out. What it joined with may be gone since."""
+    try:
+        identity = await store.load()
+    except IdentityError:
+        return  # its cluster may not respond yet: the sessions try again, and log why
+    if identity is not None:
+        return
+    problem = "no join token"
+    if settings.token_file is not None:
+        found = read_file(settings.token_file)
+        problem = f"{settings.token_file}: {'no such file' if found is None else 'the file is empty'}"
+    place = settings.identity_secret or settings.state_folder / IDENTITY_FILE
+    raise StartError(
+        f"{problem}, and the agent has not joined before: there is no key in {place}; start it with the token that "
+        "`fairlead cluster add NAME --agent` prints, or with the --state of the agent that has joined"
+    )
 
 
 async def _find_authority(settings: SessionSettings, token: JoinToken | None) -> str:

@@ -10,6 +10,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "admin ca": ("fairlead admin ca > ca.crt", "fairlead admin ca --config /etc/fairlead.yaml"),
     "agent": (
+        "fairlead agent --server https://fairlead.example.com --token-file token --kubeconfig kubeconfig",
         "fairlead agent --cluster berlin --server https://fairlead.example.com --key-file key --kubeconfig kubeconfig",
     ),
     "login": (

@@ -16,6 +16,7 @@ import typer
 
 from fairlead.cli.resources import cluster_add, cluster_export, cluster_role
 from fairlead.cli.resources.cluster_add import CLUSTERS, SYSTEM_NAMESPACE, is_managed_secret, secret_name, secret_path
+from fairlead.cli.resources.cluster_agent import removal_commands
 from fairlead.cli.resources.cluster_status import (
     BAD,
     COLUMNS,
@@ -134,6 +135,21 @@ def remove(options: ClusterRemoveOptions) -> None:
         print_note(f"the cluster {options.name} is removed{_delete_secret(client, cluster, options.name)}")
         for message in _leftover_messages(client, cluster):
             print_note(f"warning: {message}")
+        if get_path(cluster, "spec.networkPeer"):
+            _print_agent_removal(options.name)
+
+
+def _print_agent_removal(name: str) -> None:
+    """The server never deletes the agent: it is what the server reaches the cluster by, and not the server's own."""
+    print_note(
+        f"the agent of {name}, its key and its permissions stay in the cluster, and it can no longer connect. "
+        "Delete them there, with a CONTEXT of an administrator of that cluster:"
+    )
+    for line in removal_commands():
+        print_note(f"  {line}")
+    print_note(
+        "If Helm installed it, uninstall that release. If it runs beside the cluster, stop it; delete its --state."
+    )
 
 
 @dataclass(frozen=True, slots=True)

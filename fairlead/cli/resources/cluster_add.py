@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from fairlead.cli.resources.cluster_agent import AgentManifest, build_manifest
+from fairlead.cli.resources.cluster_agent import JOIN_SECRET, AgentManifest, build_manifest
 from fairlead.cli.resources.cluster_role import (
     ACCOUNT,
     ACCOUNT_NAMESPACE,
@@ -63,6 +63,8 @@ NAME_PATTERN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[
 MAX_NAME_LENGTH = 253
 FIRST_TOKEN_DURATION = "168h"
 """Of the token of a service account. The server renews it after half of that."""
+AGENT_STATE = "fairlead-agent"
+"""Folder of an agent outside of its cluster, before the name of the cluster: two agents must not share one."""
 CLUSTER_LABEL = "service.sh/cluster-kubeconfig"
 """Label on Secrets that this command creates: the name of the cluster. Other Secrets are never changed."""
 
@@ -186,7 +188,11 @@ def _print_agent(client: Client, options: ClusterAddOptions) -> None:
     print_note(
         f"{done}; pipe this manifest into `kubectl apply -f -` in the cluster within an hour: its token works once"
     )
-    print_note("beside the cluster instead: fairlead agent --server URL --token-file FILE --kubeconfig FILE")
+    print_note(
+        f"beside the cluster instead, with the token of the Secret {JOIN_SECRET}, base64-decoded, in the file token: "
+        f"fairlead agent --server {shlex.quote(server)} --token-file token --kubeconfig FILE "
+        f"--state {AGENT_STATE}-{options.name}"
+    )
     if is_loopback(urlsplit(server).hostname or ""):
         print_note(f"warning: {server} is a loopback address, which agents elsewhere cannot reach; set --server-url")
 

@@ -7,10 +7,10 @@ again.
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fairlead.cli.resources.cluster_role import RBAC, RolePart, build_objects
+from fairlead.cli.resources.cluster_role import AGENT_PARTS, RBAC, RolePart, build_objects
 from fairlead.core.objects import Object
 
 NAMESPACE, NAME = "fairlead-agent", "fairlead-agent"
@@ -40,6 +40,20 @@ def build_manifest(manifest: AgentManifest) -> list[Object]:
         _secret(IDENTITY_SECRET, {}),
         _deployment(manifest),
     ]
+
+
+def removal_commands() -> Iterator[str]:
+    """Commands that delete all that a manifest has created, whatever its parts were."""
+    roles = build_objects(AGENT_PARTS, (), NAME, NAMESPACE)
+    names: dict[str, dict[str, None]] = {}  # of the roles, and of their bindings, which have the same
+    for each in roles:
+        names.setdefault(each["metadata"].get("namespace", ""), {})[each["metadata"]["name"]] = None
+    for namespace, found in names.items():
+        if namespace == NAMESPACE:
+            continue
+        kinds = f"-n {namespace} delete rolebinding,role" if namespace else "delete clusterrolebinding,clusterrole"
+        yield f"kubectl --context CONTEXT {kinds} {' '.join(found)} --ignore-not-found"
+    yield f"kubectl --context CONTEXT delete namespace {NAMESPACE} --ignore-not-found"
 
 
 def _secret(name: str, texts: dict[str, str]) -> Object:

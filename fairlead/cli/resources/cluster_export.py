@@ -7,6 +7,8 @@ do former keys end, and if the tool still uses a former one, the Secret is print
 key: its consumer runs `fairlead credential --cluster-info`.
 """
 
+import json
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,9 +27,10 @@ from fairlead.cli.ui.durations import format_duration, parse_duration, parse_tim
 from fairlead.cli.ui.field_flags import name_flags, name_selector
 from fairlead.cli.ui.flags import ContextFlag, SelectorFlag, flag, options_from
 from fairlead.cli.ui.output import print_note
+from fairlead.cli.ui.resource_commands import join_names
 from fairlead.cli.ui.secret_file import OutputFileFlag, open_secret_output
 from fairlead.cli.ui.session import Session, UsageError, open_session
-from fairlead.client import Client, ClientError
+from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.core.addresses import is_loopback
 from fairlead.core.cluster_exports import (
     CLUSTER_UID_ANNOTATION,
@@ -48,6 +51,8 @@ DEFAULT_TTL_SECONDS = 30 * 24 * 3600
 DEFAULT_OVERLAP_SECONDS = 24 * 3600
 UNUSED_SECONDS = 3600
 """How old a new key is before it counts as not applied, if the tool still uses a former one."""
+MAX_COMMANDS = 5
+"""How many commands are printed that each grant the use of a cluster."""
 DEFAULT_NAMESPACES = {ExportFormat.ARGOCD: "argocd", ExportFormat.CLUSTERPROFILE: "default"}
 DEPRECATED_RULES = "spec.scope.rules is deprecated"
 """The warning about every scope with rules. No other entry restricts a key to a gateway alone."""
@@ -142,8 +147,10 @@ def command(options: ClusterExportOptions) -> None:
             # Also after an error in between: the values of keys that exist by now are not shown again.
             if exporter.secrets:
                 write(_encode(exporter.secrets))
-        print_note(f"exported {len(secrets)} of {len(clusters)} clusters; the Secrets contain access keys")
+        warning = "; the Secrets contain access keys" if secrets else ""
+        print_note(f"exported {len(secrets)} of {len(clusters)} clusters{warning}")
         exporter.end_replaced_keys()
+        _warn_unusable(session.client, exporter.owner, clusters, acts_as_self=not options.user)
 
 
 def _check_options(options: ClusterExportOptions) -> None:
@@ -186,17 +193,17 @@ class _SecretExporter:
         self._options = options
         self._gateways = gateways
         self._now = now
+        self.owner = ("user", options.user) if options.user else identity(client.whoami())
         self._replaced: list[Object] = []
         """Keys that end after the overlap."""
         self.secrets: list[Object] = []
 
     def export(self, clusters: Iterable[Object]) -> list[Object]:
-        owner = ("user", self._options.user) if self._options.user else identity(self._client.whoami())
         selector = f"{EXPORT_LABEL}={ExportFormat.ARGOCD.value},{EXPORT_FOR_LABEL}={self._options.tool}"
         keys = list(self._client.list(KEYS, labels=selector))
         with name_flags(self._client):
             for cluster in clusters:
-                valid = sorted(self._valid_keys(keys, cluster, owner), key=_creation, reverse=True)
+                valid = sorted(self._valid_keys(keys, cluster, self.owner), key=_creation, reverse=True)
                 used = next((number for number, each in enumerate(valid) if _last_use(each)), len(valid))
                 self._replaced.extend(valid[used + 1 :])
                 if self._is_current(name_of(cluster), valid[: used + 1]) and not self._options.rotate:
@@ -262,6 +269,56 @@ class _SecretExporter:
             print_note(f"{len(self._replaced)} keys that were replaced end in {format_duration(overlap)} at most")
         if self.secrets:
             print_note("former keys end when a later run finds the new ones in use, or when they expire")
+
+
+def _warn_unusable(client: Client, owner: tuple[str, str], clusters: Sequence[Object], *, acts_as_self: bool) -> None:
+    """Warns about clusters whose gateway refuses the owner of the keys, and prints what lets it in."""
+    kind, name = owner
+    try:
+        if _may_use(client, "" if acts_as_self else name, ""):
+            return
+        refused = [each for each in clusters if not _may_use(client, "" if acts_as_self else name, name_of(each))]
+    except ApiStatusError:
+        print_note(
+            f"whether the {kind} {name} may use these clusters could not be checked; an administrator can, with "
+            "`fairlead who-can use clusters NAME`"
+        )
+        return
+    if not refused:
+        return
+    one = len(refused) == 1
+    print_note(
+        f"warning: the {kind} {name} may not `use` {join_names([name_of(each) for each in refused])}: "
+        f"{'its gateway refuses' if one else 'their gateways refuse'} the {'key' if one else 'keys'}"
+    )
+    if kind not in ("user", "team"):
+        print_note("bind a role with the verb `use` on clusters to it")
+        return
+    print_note("An administrator of this server allows it:")
+    for cluster in refused[:MAX_COMMANDS]:
+        print_note(f"  {_grant_command(cluster, kind, name)}")
+    if len(refused) > MAX_COMMANDS:
+        print_note(f"  and {len(refused) - MAX_COMMANDS} more; or bind a role with the verb `use` on all clusters")
+
+
+def _may_use(client: Client, user: str, cluster: str) -> bool:
+    """Whether a user, or the requester if it is empty, may use a cluster, or each if that is empty."""
+    attributes = drop_none({"verb": "use", "group": client.group, "resource": CLUSTERS, "name": cluster or None})
+    plural, subject = ("subjectaccessreviews", {"user": user}) if user else ("selfsubjectaccessreviews", {})
+    review = client.create(plural, {"spec": {**subject, "resourceAttributes": attributes}})
+    return bool(get_path(review, "status.allowed"))
+
+
+def _grant_command(cluster: Object, kind: str, name: str) -> str:
+    """Adds an entry to those in `spec.access` of the Cluster."""
+    entry = {"verbs": ["get", "use"], f"{kind}s": [name]}
+    has_entries = bool(get_path(cluster, "spec.access"))
+    change = {
+        "op": "add",
+        "path": "/spec/access/-" if has_entries else "/spec/access",
+        "value": entry if has_entries else [entry],
+    }
+    return f"kubectl patch cluster {name_of(cluster)} --type json -p {shlex.quote(json.dumps([change]))}"
 
 
 def _creation(key: Object) -> str:

@@ -1,15 +1,27 @@
 """fairlead cluster add --agent: the manifest of an agent that dials out."""
 
 import base64
+import re
+import subprocess
+from dataclasses import replace
 from typing import Any
 
 import yaml
 
-from fairlead.cli.resources.cluster_agent import IDENTITY_SECRET, JOIN_SECRET, NAMESPACE, AgentManifest, build_manifest
-from fairlead.cli.resources.cluster_role import RolePart
+from fairlead.cli.resources.cluster_agent import (
+    IDENTITY_SECRET,
+    JOIN_SECRET,
+    NAMESPACE,
+    AgentManifest,
+    build_manifest,
+    removal_commands,
+)
+from fairlead.cli.resources.cluster_role import AGENT_PARTS, RolePart
+from tests.cli.conftest import ROOT
 from tests.cli.resources.cluster_responses import CLUSTERS, build_cluster
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import failure_status
+from tests.harness.watch_responses import END, build_watch_response
 
 CREATED = {"status": {"token": "fljoin_x", "serviceHost": "https://fairlead.example.com", "caCert": "the CA"}}
 MANIFEST = AgentManifest(
@@ -69,3 +81,55 @@ def test_a_cluster_with_an_agent_joins_again_and_a_dialled_one_does_not(ops: Cli
     refused = ops.run("cluster", "add", "berlin", "--agent")
     assert refused.code == 1
     assert "set spec.networkPeer to true first" in refused.err
+
+
+def test_the_hint_for_an_agent_beside_the_cluster_is_complete(ops: CliFixture) -> None:
+    ops.fake.on("GET", f"{CLUSTERS}/berlin", (404, failure_status(404, "NotFound", "not found")))
+    ops.fake.on("POST", f"{CLUSTERS}/berlin/agenttoken", (201, CREATED))
+    err = ops.run("cluster", "add", "berlin", "--agent").err
+    command = "fairlead agent --server https://fairlead.example.com --token-file token --kubeconfig FILE"
+    assert f"{command} --state fairlead-agent-berlin\n" in err
+    assert JOIN_SECRET in err
+
+
+def test_the_documented_command_writes_the_token_file(ops: CliFixture) -> None:
+    ops.fake.on("GET", f"{CLUSTERS}/berlin", (404, failure_status(404, "NotFound", "not found")))
+    ops.fake.on("POST", f"{CLUSTERS}/berlin/agenttoken", (201, CREATED))
+    page = (ROOT / "docs" / "connect.md").read_text()
+    (pipeline,) = re.findall(r"fairlead cluster add berlin --agent \| (sed .*) > token\)", page)
+    manifest = ops.run("cluster", "add", "berlin", "--agent").out
+    done = subprocess.run(["sh", "-c", pipeline], input=manifest, capture_output=True, text=True, check=True)
+    assert done.stdout == "fljoin_x"
+
+
+def test_the_commands_that_delete_an_agent_cover_each_object_of_every_manifest() -> None:
+    commands = list(removal_commands())
+    (namespace,) = [each for each in commands if f" delete namespace {NAMESPACE} " in each]
+    for each in build_manifest(replace(MANIFEST, parts=AGENT_PARTS)):
+        kind, name = each["kind"].lower(), each["metadata"]["name"]
+        place = each["metadata"].get("namespace", "")
+        if NAMESPACE in (place, name) and (place or kind == "namespace"):
+            continue  # with the namespace
+        option = f" -n {place} delete " if place else "CONTEXT delete "
+        assert [line for line in commands if option in line and kind in line and f" {name} " in line], (kind, name)
+    assert commands[-1] == namespace
+
+
+def test_removing_a_cluster_with_an_agent_says_what_stays_and_what_deletes_it(ops: CliFixture) -> None:
+    ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, {**build_cluster(), "spec": {"networkPeer": True}}))
+    ops.fake.on("GET", CLUSTERS, build_watch_response(END))
+    result = ops.run("cluster", "remove", "berlin", "--yes")
+    assert result.code == 0, result.err
+    removed, stays, *rest = result.err.splitlines()
+    assert removed == "the cluster berlin is removed"
+    assert "the agent of berlin, its key and its permissions stay in the cluster" in stays
+    commands = [line.strip() for line in rest[:-1]]
+    assert commands == list(removal_commands())
+    page = (ROOT / "docs" / "connect.md").read_text()
+    assert [each for each in commands if each.replace("CONTEXT", "berlin-admin") not in page] == []
+
+
+def test_removing_a_dialled_cluster_does_not_speak_of_agents(ops: CliFixture) -> None:
+    ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, build_cluster()))
+    ops.fake.on("GET", CLUSTERS, build_watch_response(END))
+    assert "agent" not in ops.run("cluster", "remove", "berlin", "--yes").err

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -222,3 +223,73 @@ def test_no_matching_cluster_is_said(export: CliFixture) -> None:
     result = export.run("cluster", "export", "argocd", "-l", "env=none")
     assert (result.code, result.out) == (0, "")
     assert "no cluster matches" in result.err
+
+
+def allow_use(cli: CliFixture, plural: str, *clusters: str) -> None:
+    """A server that lets the subject of a review use these clusters; with an empty name, all."""
+
+    def review(request: Request) -> tuple[int, Any]:
+        assert request.body["spec"]["resourceAttributes"]["verb"] == "use"
+        name = request.body["spec"]["resourceAttributes"].get("name", "")
+        return 201, {"status": {"allowed": name in clusters or "" in clusters}}
+
+    cli.fake.on("POST", f"{M}/{plural}", review)
+
+
+def test_clusters_that_the_user_may_not_use_cause_a_warning_with_the_command_that_grants_it(export: CliFixture) -> None:
+    shared = {**named("oslo"), "spec": {"access": [{"verbs": ["use"], "users": ["ada"]}]}}
+    export.fake.on("GET", CLUSTERS, list_response(named("berlin"), shared, named("rome")))
+    allow_use(export, "subjectaccessreviews", "rome")
+    result = export.run("cluster", "export", "argocd", "--all", "--user", "gitops")
+    assert (result.code, list(exported(result.out))) == (0, ["berlin", "oslo", "rome"])
+    assert "warning: the user gitops may not `use` berlin, oslo: their gateways refuse the keys" in result.err
+    berlin, oslo = re.findall(r"kubectl patch cluster \S+ --type json -p '(.*)'", result.err)
+    entry = {"verbs": ["get", "use"], "users": ["gitops"]}
+    assert json.loads(berlin) == [{"op": "add", "path": "/spec/access", "value": [entry]}]
+    assert json.loads(oslo) == [{"op": "add", "path": "/spec/access/-", "value": entry}]  # the others' entries stay
+    subjects = {each.body["spec"]["user"] for each in export.fake.requests_to("POST", f"{M}/subjectaccessreviews")}
+    assert subjects == {"gitops"}
+
+
+def test_the_warning_is_repeated_while_no_key_is_due(export: CliFixture) -> None:
+    export.fake.on("GET", KEYS, list_response(key_of("old", "berlin", days=1)))
+    allow_use(export, "subjectaccessreviews")
+    result = export.run("cluster", "export", "argocd", "berlin", "--user", "gitops")
+    assert "warning: the user gitops may not `use` berlin: its gateway refuses the key\n" in result.err
+
+
+def test_a_user_who_may_use_all_clusters_takes_one_review(export: CliFixture) -> None:
+    allow_use(export, "subjectaccessreviews", "")
+    result = export.run("cluster", "export", "argocd", "--all", "--user", "gitops")
+    assert "may not" not in result.err
+    assert len(export.fake.requests_to("POST", f"{M}/subjectaccessreviews")) == 1
+
+
+def test_without_a_user_the_own_access_is_checked(export: CliFixture) -> None:
+    allow_use(export, "selfsubjectaccessreviews", "berlin")
+    result = export.run("cluster", "export", "argocd", "--all")
+    assert "warning: the user alice may not `use` oslo" in result.err
+
+
+def test_the_commands_for_a_large_fleet_are_limited(export: CliFixture) -> None:
+    export.fake.on("GET", CLUSTERS, list_response(*(named(f"c{number}") for number in range(30))))
+    allow_use(export, "subjectaccessreviews")
+    err = export.run("cluster", "export", "argocd", "--all", "--user", "gitops").err
+    assert err.count("kubectl patch cluster") == 5
+    assert "and 25 more" in err
+
+
+def test_access_that_cannot_be_checked_is_said_and_the_export_succeeds(export: CliFixture) -> None:
+    refused = (403, failure_status(403, "Forbidden", "not for you"))
+    export.fake.on("POST", f"{M}/subjectaccessreviews", refused)
+    result = export.run("cluster", "export", "argocd", "--all", "--user", "gitops")
+    assert (result.code, len(exported(result.out))) == (0, 2)
+    assert "could not be checked" in result.err
+    assert "fairlead who-can use clusters NAME" in result.err
+
+
+def test_keys_are_mentioned_only_if_some_were_printed(export: CliFixture) -> None:
+    arguments = ("cluster", "export", "argocd", "berlin", "--user", "gitops")
+    assert "exported 1 of 1 clusters; the Secrets contain access keys\n" in export.run(*arguments).err
+    export.fake.on("GET", KEYS, list_response(key_of("old", "berlin", days=1)))
+    assert "exported 0 of 1 clusters\n" in export.run(*arguments).err
