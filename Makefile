@@ -165,9 +165,12 @@ tools: ## unpack kubectl into .tools/bin, for the first session
 
 helm-tools: ## fetch the Helm that apps and virtual clusters are deployed with into .tools/bin, which `make up` looks in; without network, HELM_ARCHIVE=FILE names its archive
 	@REQUIRED=true scripts/setup-tools.sh helm
+	@echo 'helm is in .tools/bin, where `make up` finds it; for other commands: export PATH="$(CURDIR)/.tools/bin:$$PATH"'
 
 runner-tools: ## install what `fairlead runner start` needs, as root: podman, and the dev container CLI with Node.js (.tools/bin)
 	@REQUIRED=true scripts/setup-tools.sh podman devcontainer
+	@echo "podman is $$(command -v podman), and the dev container CLI is $(CURDIR)/.tools/bin/devcontainer"
+	@echo 'next: fairlead runner create NAME, and as root: fairlead runner doctor NAME'
 
 test-tools: ## install the programs that tests use: kubectl in three versions (.tools/bin), PostgreSQL, etcd, wrk, Chromium, the linter and the type checker of the console, podman, the dev container CLI, an OpenID provider, promtool, shells and the newest Python
 	@scripts/setup-tools.sh kubectl kubectl-1.32 kubectl-1.20 postgresql etcd etcdctl faketime wrk chromium axe console podman devcontainer oidc promtool zsh fish workspace python-3.14

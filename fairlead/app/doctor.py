@@ -5,21 +5,24 @@ It changes nothing, and works while the server runs and while it does not. Nothi
 
 import asyncio
 import ctypes
+import ipaddress
 import os
 import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from cryptography import x509
 
 from fairlead import __version__
 from fairlead.app import data_migrations
+from fairlead.client.admin_kubeconfig import KUBECONFIG_NAME, read_server_url
 from fairlead.core.files import FileProblem, read_file
 from fairlead.core.machine.findings import Finding
 from fairlead.core.machine.folder_security import require_private, require_tamper_proof
@@ -188,6 +191,38 @@ def check_expiry(subject: str, file: Path, certificate: x509.Certificate, now: d
 # --- port and server --------------------------------------------------------------------------------------------------
 
 
+def with_running_address(settings: Settings) -> Settings:
+    """The settings with the address of the server that runs on the data folder, unless they name a port.
+
+    A server writes its address to the kubeconfig of the administrator whenever it is ready. The file stays when the
+    server stops, and has another address with `public_url`: so it counts only if something listens there.
+    """
+    kubeconfig = settings.data / KUBECONFIG_NAME
+    if "port" in settings.origins or settings.public_url:
+        return settings
+    try:
+        url = urlsplit(read_server_url(kubeconfig))
+        host, port = str(ipaddress.ip_address(url.hostname or "")), url.port
+    except (FileProblem, ValueError):  # a host name is of a `public_url` that this command was not given
+        return settings
+    listen = settings.listen if "listen" in settings.origins else host
+    if port is None or port == settings.port or not _is_listening(_connectable(listen), port):
+        return settings
+    return replace(settings, listen=listen, port=port, origins={**settings.origins, "port": str(kubeconfig)})
+
+
+def _is_listening(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), CONNECT_TIMEOUT).close()
+    except OSError:
+        return False
+    return True
+
+
+def _connectable(listen: str) -> str:
+    return "127.0.0.1" if listen in ("0.0.0.0", "::") else listen
+
+
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
     """What listens on the port: nothing, a server (then with the status of /readyz), or another program."""
@@ -199,10 +234,8 @@ class ServerAnswer:
 
 
 def _ask_server(settings: Settings) -> ServerAnswer:
-    host = "127.0.0.1" if settings.listen in ("0.0.0.0", "::") else settings.listen
-    try:
-        socket.create_connection((host, settings.port), CONNECT_TIMEOUT).close()
-    except OSError:
+    host = _connectable(settings.listen)
+    if not _is_listening(host, settings.port):
         return ServerAnswer()
     context = ssl.create_default_context()
     context.check_hostname = False  # this machine is asked whether it serves; nothing secret is sent

@@ -88,6 +88,13 @@ def read_current_context(path: Path) -> str:
     return str(_read_kubeconfig(path).get("current-context") or "")
 
 
+def read_server_url(path: Path) -> str:
+    """The URL of the server as of its last start; empty if the file has none or does not exist. Raises FileProblem if
+    it cannot be read."""
+    url = str(get_path(find_entry(_read_kubeconfig(path), "clusters", "cluster", CONTEXT_NAME), "server") or "")
+    return url.removesuffix(MANAGEMENT_PATH)
+
+
 class NotAKubeconfig(FileProblem):
     """The content of the file is not a kubeconfig."""
 

@@ -2,6 +2,7 @@
 
 import os
 import socket
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fairlead import __version__
 from fairlead.app import doctor
 from fairlead.app.data_migrations import MIGRATIONS
-from fairlead.app.doctor import check_data_version, examine
+from fairlead.app.doctor import check_data_version, examine, with_running_address
+from fairlead.client.admin_kubeconfig import KUBECONFIG_NAME, write_admin_kubeconfig
 from fairlead.core.crypto.certificates import ensure_certificates
 from fairlead.core.machine.findings import Finding
 from fairlead.settings import Settings
@@ -103,6 +105,27 @@ async def test_a_port_of_another_program_is_a_problem(settings: Settings, monkey
     finding = await find(settings, f"port {settings.port}")
     assert not finding.is_fatal and "no server answers" in finding.problem
     assert finding.remedy.endswith("or name the port that it listens on with --port")
+
+
+def test_the_port_is_that_of_the_server_that_runs_on_the_data_folder(settings: Settings) -> None:
+    chosen = Settings(data=settings.data)
+    assert with_running_address(chosen) == chosen
+    url = f"https://127.0.0.1:{settings.port}"
+    write_admin_kubeconfig(settings.data / KUBECONFIG_NAME, url, None, "key")
+    assert with_running_address(chosen) == chosen, "the server of the last start does not run"
+    with socket.create_server(("127.0.0.1", settings.port)):
+        found = with_running_address(chosen)
+        assert (found.listen, found.port) == ("127.0.0.1", settings.port)
+        named = replace(chosen, origins={"port": "--port"})
+        assert with_running_address(named).port == chosen.port
+        for other in (f"https://fairlead.example.com:{settings.port}", "https://127.0.0.1", "https://[", "nothing"):
+            write_admin_kubeconfig(settings.data / KUBECONFIG_NAME, other, None, "key")
+            assert with_running_address(chosen) == chosen, other
+
+
+def test_a_kubeconfig_that_is_none_is_left_to_the_server(settings: Settings) -> None:
+    (settings.data / KUBECONFIG_NAME).write_text("nothing")
+    assert with_running_address(Settings(data=settings.data)).port == 8443
 
 
 async def test_a_port_that_needs_another_address_is_a_problem(settings: Settings) -> None:

@@ -9,16 +9,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.harness.replicas import new_secrets
-from tests.harness.server_process import MANAGEMENT, ROOT, Server, running_server, server_environment
+from tests.harness.server_process import MANAGEMENT, ROOT, running_server, server_environment
 
 CANARY = "canary-3f9a7c51"
 SECRETS_PATH = f"{MANAGEMENT}/api/v1/namespaces/default/secrets"
 
 
-def run(server: Server, folder: Path, variables: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    port = str(urlsplit(server.url).port)
+def run(folder: Path, variables: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "fairlead", *arguments, "--data", str(folder), "--port", port],
+        [sys.executable, "-m", "fairlead", *arguments, "--data", str(folder)],
         cwd=ROOT,
         env=server_environment(**variables),
         capture_output=True,
@@ -37,12 +36,12 @@ def test_a_running_server_is_found_healthy_and_described_without_secrets(tmp_pat
             assert client.post(SECRETS_PATH, json=body).status_code == 201
         log = tmp_path / "server.log"
         log.write_text(f'{{"event": "started"}}\nBearer {server.key}\npassword={CANARY}-log\n{secrets["pepper"]}\n')
-        checked = run(server, folder, secrets, "doctor", "--json")
+        checked = run(folder, secrets, "doctor", "--json")
         assert checked.returncode == 0, checked.stdout + checked.stderr
         states = {each["subject"]: each["state"] for each in json.loads(checked.stdout)["findings"]}
         assert {states[f"port {urlsplit(server.url).port}"], states["store (sqlite)"], states["permissions"]} == {"ok"}
         out = tmp_path / "bundle.tar.gz"
-        written = run(server, folder, secrets, "support-bundle", str(out), "--log", str(log))
+        written = run(folder, secrets, "support-bundle", str(out), "--log", str(log))
         assert written.returncode == 0, written.stderr
         files = read_bundle(out)
         assert out.stat().st_mode & 0o777 == 0o600

@@ -33,7 +33,8 @@ def phase_of(node: VirtualNode) -> str:
 
 
 def pods_of(node: VirtualNode) -> list[str]:
-    return node.host.get_names("pods", "-n", NAMESPACE)
+    """Without those that have ended, and are still to be deleted."""
+    return node.host.get_names("pods", "-n", NAMESPACE, "--field-selector=status.phase!=Failed,status.phase!=Succeeded")
 
 
 def test_its_pod_ends_and_comes_back_with_its_objects(

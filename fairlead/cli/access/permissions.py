@@ -21,6 +21,9 @@ from fairlead.core.user import AUTHENTICATED_GROUPS
 NOT_FOUND = 404
 GRANT_ONLY_VERBS = frozenset({"*", "bind", "escalate", "impersonate", "makeowner", "use"})
 """Verbs that roles can grant although no request has them."""
+NAMED_VERBS = frozenset({"get", "update", "patch", "delete"})
+"""Verbs of requests for one object, which may be allowed for some objects only."""
+FILTERED = "filtered: only the objects that it may get"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +207,8 @@ class ExplainOptions:
 def explain(options: ExplainOptions) -> None:
     """Check whether a key may perform an action, and show which authorizer decides.
 
-    Exits with 0 for yes and 1 for no, like `kubectl auth can-i`.
+    Exits with 0 for yes and 1 for no, like `kubectl auth can-i`. A list or watch that succeeds with only a part of the
+    objects is a yes, and the answer says that it is filtered.
     """
     target = options.target
     query = PermissionQuery(
@@ -218,13 +222,16 @@ def explain(options: ExplainOptions) -> None:
     with open_session(options.context) as session:
         resolved = resolve_query(session, query)
         status = review_access(session, options.key, resolved)
-        if not status.get("allowed"):
+        succeeds = bool(status.get("allowed") or status.get("filtered"))
+        if not succeeds:
             _require_existing(session.client, options.key)
         if options.output is not Output.TABLE:
             print_data(status, options.output)
         else:
             print_decision(status, options.key, resolved)
-    if not status.get("allowed"):
+    if not succeeds:
+        if query.resource and not query.name and query.verb in NAMED_VERBS:
+            print_note(f"the answer is for all objects; add --name to ask whether the key may {query.verb} one of them")
         raise typer.Exit(1)
 
 
@@ -251,9 +258,10 @@ def review_access(session: Session, key: str, resolved: ResolvedQuery) -> Object
 
 
 def print_decision(status: Object, key: str, resolved: ResolvedQuery) -> None:
-    verdict = "may" if status.get("allowed") else "may not"
+    verdict = "may" if status.get("allowed") or status.get("filtered") else "may not"
+    suffix = f", {FILTERED}" if status.get("filtered") else ""
     steps = [step for step in status.get("path") or () if isinstance(step, dict)]
-    print_table((f"{key} {verdict} {resolved.description}",), [(_decision_reason(status, steps),)], "")
+    print_table((f"{key} {verdict} {resolved.description}{suffix}",), [(_decision_reason(status, steps),)], "")
     if steps:
         print()
         rows = [tuple(str(step.get(field) or "-") for field in ("step", "verdict", "reason")) for step in steps]

@@ -35,6 +35,9 @@ from fairlead.cli.ui.session import Session, UsageError, read_input
 from fairlead.core.objects import Object, get_path, name_of
 
 COLUMNS = ("NAME", "DISPLAY NAME", "DEPLOYS", "VERSIONS", "RECOMMENDED FOR", "AGE")
+OCI = "oci://"
+PLACEHOLDER = "{{"
+"""How a reference to a parameter begins. What it stands for is known when the app is installed."""
 SOURCES = (("chart", "chart.name"), ("manifests", "manifests"), ("script", "bash.script"))
 
 
@@ -99,8 +102,13 @@ group = create_group("Create, list, show and delete apps; install, upgrade, roll
 class ContentOptions:
     """What the app deploys: a chart, manifests, or a script."""
 
-    chart: Annotated[str | None, flag("--chart", help="Name of a Helm chart to deploy.", metavar="CHART")] = None
-    repo: Annotated[str | None, flag("--repo", help="Repository of the chart.", metavar="URL")] = None
+    chart: Annotated[
+        str | None,
+        flag("--chart", help="Name of a Helm chart in the repository --repo, not a folder or a file.", metavar="CHART"),
+    ] = None
+    repo: Annotated[
+        str | None, flag("--repo", help="Repository of the chart: https://HOST/PATH or oci://HOST/PATH.", metavar="URL")
+    ] = None
     chart_version: Annotated[
         str | None, flag("--chart-version", help="Version of the chart.", metavar="V", default="latest")
     ] = None
@@ -176,8 +184,29 @@ def _build_config(content: ContentOptions) -> Object:
         return {"bash": {"script": _read_text(content.script), "image": content.image}}
     if content.manifests:
         return {"manifests": _read_text(content.manifests)}
+    _check_chart(content.chart or "", content.repo or "")
     chart = {"name": content.chart, "repoURL": content.repo, "version": content.chart_version}
     return drop_none({"chart": drop_none(chart), "values": _read_text(content.values) if content.values else None})
+
+
+def _check_chart(chart: str, repo: str) -> None:
+    """Refuses what no server could download. It checks the rest when it deploys the chart, with its parameters."""
+    if PLACEHOLDER in chart + repo:
+        return
+    if chart.startswith(OCI):
+        parent, _, name = chart.rpartition("/")
+        raise UsageError(f"--chart is the name of a chart in a repository; set --chart {name} --repo {parent}")
+    if "/" in chart or chart.endswith(".tgz") or chart in (".", ".."):
+        raise UsageError(
+            f"--chart {chart} is a folder or a file of this machine, which the server cannot read; run `helm package` "
+            "and `helm push`, and set --chart to the name of the chart and --repo to the oci:// or https:// repository"
+        )
+    if not repo.startswith(("https://", OCI)):
+        given = f"--repo {repo} is neither an https:// nor an oci:// URL" if repo else "--chart needs a repository"
+        raise UsageError(
+            f"{given}; set --repo to the one that has the chart {chart}, such as https://charts.example.com or "
+            "oci://registry.example.com/charts. A folder must be packaged (`helm package`) and pushed (`helm push`)"
+        )
 
 
 def _build_parameter(text: str) -> Object:

@@ -111,7 +111,12 @@ class ClusterAddOptions:
     ] = None
     image: Annotated[
         str | None,
-        flag("--image", help="With --agent: its image.", metavar="IMAGE", default="fairlead of this version"),
+        flag(
+            "--image",
+            help="With --agent: its image, which you build and push to a registry of yours.",
+            metavar="IMAGE",
+            default="fairlead of this version",
+        ),
     ] = None
     server_url: Annotated[
         str | None,
@@ -188,6 +193,11 @@ def _print_agent(client: Client, options: ClusterAddOptions) -> None:
     print_note(
         f"{done}; pipe this manifest into `kubectl apply -f -` in the cluster within an hour: its token works once"
     )
+    if options.image is None:
+        print_note(
+            f"warning: its image {manifest.image} is in no public registry; build it (Containerfile, docs/install.md), "
+            "push it to a registry of yours, and name it with --image"
+        )
     print_note(
         f"beside the cluster instead, with the token of the Secret {JOIN_SECRET}, base64-decoded, in the file token: "
         f"fairlead agent --server {shlex.quote(server)} --token-file token --kubeconfig FILE "

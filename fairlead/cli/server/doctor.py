@@ -45,8 +45,9 @@ AS_JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object, fo
 def command(as_json: bool = False, **flags: str | None) -> None:
     """Check this machine and the installation on it, and say what to do.
 
-    It takes the settings of `fairlead serve`: pass the same --config, --data or variables. It changes nothing, and
-    works while the server runs and while it does not. It exits with 1 if there is a problem; a warning is none.
+    It takes the settings of `fairlead serve`: pass the same --config, --data or variables. Without --port, it looks for
+    the server that runs on the data folder. It changes nothing, and works while the server runs and while it does not.
+    It exits with 1 if there is a problem; a warning is none.
     """
     findings = examine_installation(flags)[1]
     is_working = not any(finding.problem and finding.is_fatal for finding in findings)
@@ -80,6 +81,9 @@ def examine_installation(flags: dict[str, str | None]) -> "tuple[Settings | None
     except (StartError, FileProblem) as error:
         remedy = "correct it; `fairlead serve --help` describes all settings"
         return None, [Finding("settings", line, remedy) for line in str(error).splitlines()]
+    from fairlead.app.doctor import with_running_address
+
+    settings = with_running_address(settings)
     return settings, [Finding("settings"), *asyncio.run(_collect(settings))]
 
 

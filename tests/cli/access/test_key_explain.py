@@ -19,6 +19,12 @@ ALLOWED = {
         {"step": "owners", "verdict": "not evaluated"},
     ],
 }
+FILTERED = {
+    "allowed": False,
+    "filtered": True,
+    "reason": "not all objects",
+    "path": [{"step": "lists", "verdict": "deny", "reason": "not all objects"}],
+}
 DENIED = {"allowed": False, "path": [{"step": "scope", "verdict": "deny", "reason": "apps are outside"}]}
 
 
@@ -72,6 +78,33 @@ def test_a_denial_exits_with_1_like_kubectl_auth_can_i(review_cli: CliFixture) -
     assert get_last_review(review_cli)["spec"]["resourceAttributes"]["subresource"] == "status"
     result = review_cli.run("key", "explain", "ci", *flags, "-o", "json")
     assert (result.code, json.loads(result.out)) == (1, DENIED)
+
+
+def test_a_list_that_succeeds_with_a_part_of_the_objects_is_a_yes_that_says_so(review_cli: CliFixture) -> None:
+    review_cli.fake.on("POST", SELF_REVIEWS, (201, {"status": FILTERED}))
+    flags = ("--verb", "list", "--resource", "apps", "--project", "demo")
+    result = review_cli.run("key", "explain", "ci", *flags)
+    answer = "ci may list apps.management.service.sh in service-p-demo, filtered: only the objects that it may get"
+    assert (result.code, result.out.splitlines()[0].rstrip()) == (0, answer)
+    result = review_cli.run("key", "explain", "ci", *flags, "-o", "json")
+    assert (result.code, json.loads(result.out)) == (0, FILTERED)
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_for_all"),
+    [
+        (("--verb", "get", "--resource", "apps"), True),
+        (("--verb", "get", "--resource", "apps", "--name", "x"), False),
+        (("--verb", "create", "--resource", "apps"), False),
+        (("--verb", "get", "--path", "/metrics"), False),
+    ],
+)
+def test_a_no_without_a_name_says_that_it_is_about_all_objects(
+    review_cli: CliFixture, flags: tuple[str, ...], is_for_all: bool
+) -> None:
+    review_cli.fake.on("POST", SELF_REVIEWS, (201, {"status": DENIED}))
+    result = review_cli.run("key", "explain", "ci", *flags)
+    assert (result.code, "the answer is for all objects; add --name" in result.err) == (1, is_for_all)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,14 @@ def test_no_token_of_a_service_account_is_stored() -> None:
     assert find(build_manifest(MANIFEST), "Namespace")["metadata"]["name"] == NAMESPACE
 
 
+def test_without_an_image_add_says_that_it_must_be_built_and_pushed(ops: CliFixture) -> None:
+    ops.fake.on("GET", f"{CLUSTERS}/berlin", (404, failure_status(404, "NotFound", "not found")))
+    ops.fake.on("POST", f"{CLUSTERS}/berlin/agenttoken", (201, CREATED))
+    result = ops.run("cluster", "add", "berlin", "--agent")
+    (container,) = find(list(yaml.safe_load_all(result.out)), "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert f"its image {container['image']} is in no public registry" in result.err
+
+
 def test_add_creates_the_cluster_and_prints_its_manifest(ops: CliFixture) -> None:
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (404, failure_status(404, "NotFound", "not found")))
     ops.fake.on("POST", f"{CLUSTERS}/berlin/agenttoken", (201, CREATED))
@@ -69,6 +77,7 @@ def test_add_creates_the_cluster_and_prints_its_manifest(ops: CliFixture) -> Non
     assert result.code == 0, result.err
     assert find(list(yaml.safe_load_all(result.out)), "Deployment")
     assert "works once" in result.err
+    assert "is in no public registry" not in result.err
     assert ops.fake.requests_to("POST", CLUSTERS)[0].body["spec"] == {"networkPeer": True}
 
 

@@ -73,6 +73,15 @@ async def test_a_program_that_is_missing_is_named_with_its_package(machine: Path
     assert program in problems[package].problem and problems[package].remedy == f"apt-get install {package}"
 
 
+async def test_a_package_with_two_programs_is_one_finding(machine: Path) -> None:
+    settings = Settings(state_folder=machine / "state", runner="r", cli=(str(machine / "devcontainer"),))
+    subjects = [finding.subject for finding in await diagnosis.diagnose(settings)]
+    assert subjects.count("util-linux") == 1
+    (machine / "nsenter").unlink()
+    (machine / "setpriv").unlink()
+    assert (await find_problems(machine))["util-linux"].problem == "there is no nsenter and no setpriv"
+
+
 async def test_a_machine_without_a_runtime_of_containers_cannot_run_them(machine: Path) -> None:
     (machine / "runc").unlink()
     assert "there is neither crun nor runc" in [each.problem for each in (await find_problems(machine)).values()]

@@ -56,8 +56,10 @@ def _check_programs(settings: Settings) -> Iterator[Finding]:
         "/usr/bin/catatonit": "catatonit",
         settings.cli[0]: "nodejs",
     }
-    for program, package in programs.items():
-        problem = "" if shutil.which(program, path=PATH) else f"there is no {program}"
+    for package in dict.fromkeys(programs.values()):
+        needed = [program for program, source in programs.items() if source == package]
+        missing = [program for program in needed if not shutil.which(program, path=PATH)]
+        problem = f"there is no {' and no '.join(missing)}" if missing else ""
         remedy = f"apt-get install {package}" if package != "nodejs" else INSTALL_CLI
         yield Finding(package, problem, remedy)
     has_runtime = any(shutil.which(each, path=PATH) for each in ("crun", "runc"))
