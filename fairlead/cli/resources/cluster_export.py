@@ -205,7 +205,7 @@ class _SecretExporter:
             for cluster in clusters:
                 valid = sorted(self._valid_keys(keys, cluster, self.owner), key=_creation, reverse=True)
                 used = next((number for number, each in enumerate(valid) if _last_use(each)), len(valid))
-                # Times have seconds: of two keys of the same one, nobody knows which is newer.
+                # Times have whole seconds: of two keys of the same one, it is not known which is newer.
                 self._replaced.extend(each for each in valid[used + 1 :] if _creation(each) < _creation(valid[used]))
                 if self._is_current(name_of(cluster), valid[: used + 1]) and not self._options.rotate:
                     continue
